@@ -1,0 +1,50 @@
+"""When a refused client should come back: from what was observed, and never all at once.
+
+SDKs obey `Retry-After` to the second and add no jitter of their own, so one constant value brings
+the whole crowd back in one instant. Each refusal therefore gets a return time of its own, one mean
+slot interval after the last one promised, no sooner than the line as it stands can have drained.
+"""
+
+from random import Random
+
+SHORTEST_S = 1.0
+LONGEST_S = 59.0
+"""OpenAI's older SDKs ignore more than 60 s, its newer ones give up above 120 s."""
+
+_FIRST_INTERVAL_S = 1.0
+"""Assumed between two free slots until the first one was seen to come free."""
+_WEIGHT_OF_NEWEST = 0.1
+"""Share of the newest observation in the moving mean, once ten were made."""
+
+
+class Pacer:
+    """Observes how long slots are held; promises return times. One for each gate."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._observed = 0
+        self._mean_slot_s = 0.0
+        self._promised_s = 0.0
+
+    def observe(self, slot_s: float) -> None:
+        """Take the time for which a slot was held that has just come free."""
+        self._observed += 1
+        share = max(_WEIGHT_OF_NEWEST, 1 / self._observed)
+        self._mean_slot_s += share * (slot_s - self._mean_slot_s)
+
+    def interval_s(self, cap: int) -> float:
+        """Return the mean time between two slots coming free when all `cap` are taken."""
+        return self._mean_slot_s / cap if self._observed else _FIRST_INTERVAL_S
+
+    def retry_after_s(self, now: float, cap: int, queued: int) -> float:
+        """Promise the next return time; 1 to 59 seconds from `now`.
+
+        Beyond 59 s no order can be kept, so the rest is spread at random over the later half.
+        """
+        interval_s = self.interval_s(cap)
+        line_drained_s = now + (queued + 1) * interval_s
+        promise_s = max(self._promised_s + interval_s, line_drained_s, now + SHORTEST_S)
+        if promise_s - now > LONGEST_S:
+            return self._rng.uniform(LONGEST_S / 2, LONGEST_S)
+        self._promised_s = promise_s
+        return promise_s - now

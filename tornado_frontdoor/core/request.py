@@ -1,0 +1,69 @@
+"""What a caller asked for, in no dialect, and the ticket that stands for it in a line."""
+
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from typing import NewType
+
+UpstreamKey = NewType("UpstreamKey", str)
+"""The name of an upstream in the configuration; one address, one key, one gate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanonicalRequest:
+    """One request as everything below the surfaces sees it: no dialect, no route, no client.
+
+    `body` is what the engine gets, in the engine's dialect and with the served name in it.
+    """
+
+    surface: str
+    """Who decoded it (`openai`, `anthropic`, ...): for logs and `requests_total` only."""
+    model: str
+    """The name as the caller spelt it, or the route's default."""
+    upstream: UpstreamKey
+    path: str
+    """Where the engine takes it, e.g. `/v1/chat/completions`."""
+    body: bytes
+    content_type: str
+    stream: bool
+    weight: int = 1
+    """Sequence slots it takes in the engine: `n`, times the number of prompts (>= 1)."""
+    takes_slot: bool = True
+    """False for what an engine answers without a sequence slot, e.g. `/tokenize`."""
+
+
+class TicketState(IntEnum):
+    """Where a ticket is. `core/admission.py` has the table of moves."""
+
+    NEW = auto()
+    QUEUED = auto()
+    IN_FLIGHT = auto()
+    GONE = auto()
+
+
+class Ticket:
+    """One request's place in one gate; `weight` is the number of slots it takes (>= 1).
+
+    Only the AdmissionController writes to it. `number` is its order of arrival at the gate.
+    """
+
+    __slots__ = (
+        "admitted_s",
+        "arrived_s",
+        "awake_mark_s",
+        "held_mark_s",
+        "number",
+        "state",
+        "weight",
+    )
+
+    def __init__(self, weight: int = 1) -> None:
+        self.weight = weight
+        self.number = 0
+        self.state = TicketState.NEW
+        self.arrived_s = 0.0
+        self.admitted_s = 0.0
+        self.awake_mark_s = 0.0
+        self.held_mark_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Ticket {self.number} weight={self.weight} {self.state.name}>"

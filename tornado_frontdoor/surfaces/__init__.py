@@ -1,0 +1,1 @@
+"""The dialects: bytes to canonical requests, decisions to bytes. No I/O."""
