@@ -27,6 +27,8 @@ class CanonicalRequest:
     stream: bool
     weight: int = 1
     """Sequence slots it takes in the engine: `n`, times the number of prompts (>= 1)."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """What else the engine is told; steering and hop-by-hop headers are gone by now."""
     takes_slot: bool = True
     """False for what an engine answers without a sequence slot, e.g. `/tokenize`."""
 

@@ -67,21 +67,24 @@ class Head(NamedTuple):
 class Ending(NamedTuple):
     """What is left to do when the engine's answer is complete.
 
-    `document` is set when nothing was committed yet: it is the whole answer. Otherwise `data` are
-    the last bytes of the stream. With `outcome` other than SERVED the connection is cut after them.
+    When nothing was committed yet, `document` is the whole answer, or `refusal` is to be rendered as
+    one. Otherwise `data` are the last bytes of the stream. With `outcome` other than SERVED the connection is cut after them,
+    unless the engine itself brought its answer to a proper end (`whole`).
     """
 
     outcome: Outcome
     data: bytes = b""
     document: Document | None = None
+    refusal: Refusal | None = None
+    whole: bool = False
 
 
 class Relay(Protocol):
     """Turns one engine's answer into one client's answer. One object a request; never reused.
 
-    After `data` the driver looks at `ending`: once it is set, the answer is over whatever the
-    engine still sends (the dialect saw the end, or an error that the engine sent in band), and the
-    driver carries it out instead of calling `end`.
+    After `head` and `data` the driver looks at `ending`: once it is set, the answer is over
+    whatever the engine still sends (the dialect saw the end, or an error that the engine sent in
+    band), and the driver carries it out instead of calling `end`.
     """
 
     ending: Ending | None

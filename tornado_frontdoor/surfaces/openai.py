@@ -1,0 +1,324 @@
+"""The OpenAI dialect: `/v1/*` passes through; refusals are RFC 9457 problems with an `error`.
+
+The engine speaks this dialect itself, so a body goes on byte for byte (except for the model's name)
+and an answer comes back byte for byte. What is read of a stream is only what tells a whole answer
+from a broken one: OpenAI's own client takes a stream that just ends for a success.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from json import dumps
+from typing import Any
+from urllib.parse import unquote
+
+from tornado_frontdoor.core.catalog import Catalog, Target
+from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
+from tornado_frontdoor.core.request import CanonicalRequest
+from tornado_frontdoor.surfaces.advice import STATUS, retry_headers
+from tornado_frontdoor.surfaces.base import (
+    Call,
+    Document,
+    Ending,
+    Exchange,
+    Head,
+    Headers,
+    ListedModel,
+    Refused,
+    Route,
+    RouteKind,
+)
+from tornado_frontdoor.surfaces.bodies import (
+    read_json,
+    read_multipart,
+    with_model,
+)
+from tornado_frontdoor.surfaces.headers import to_client, to_engine, value_of
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+EMBEDDINGS = "/v1/embeddings"
+RESPONSES = "/v1/responses"
+_MODELS = "/v1/models"
+
+_ENGINE_PATHS = frozenset(
+    {
+        CHAT,
+        COMPLETIONS,
+        RESPONSES,
+        EMBEDDINGS,
+        "/v1/score",
+        "/v1/rerank",
+        "/v1/audio/transcriptions",
+        "/v1/audio/translations",
+        "/tokenize",
+        "/detokenize",
+    }
+)
+_WITHOUT_SLOT = frozenset({"/tokenize", "/detokenize"})
+_ENDS_WITH_DONE = frozenset({CHAT, COMPLETIONS})
+
+_TYPE: dict[Reason, tuple[str, str]] = {
+    Reason.QUEUE_FULL: ("overloaded", "The line for this upstream is full"),
+    Reason.QUEUE_TIMEOUT: ("overloaded", "No slot came free in time"),
+    Reason.MODEL_WAKING: ("model_waking", "The model is waking"),
+    Reason.UPSTREAM_DOWN: ("model_waking", "The model's engine is restarting"),
+    Reason.DRAINING: ("draining", "The front door is shutting down"),
+    Reason.UPSTREAM_ERROR: ("upstream_error", "The engine failed"),
+    Reason.UPSTREAM_TIMEOUT: ("upstream_timeout", "The engine did not answer in time"),
+    Reason.MODEL_NOT_FOUND: ("invalid_request_error", "There is no such model"),
+    Reason.BAD_REQUEST: ("invalid_request_error", "The request cannot be served as it is"),
+    Reason.BODY_TOO_LARGE: ("invalid_request_error", "The body is too large"),
+    Reason.NOT_FOUND: ("invalid_request_error", "There is nothing at this path"),
+    Reason.METHOD_NOT_ALLOWED: ("invalid_request_error", "The path does not take this method"),
+}
+
+
+class OpenAISurface:
+    """`/v1/*`, and vLLM's `/tokenize` and `/detokenize`."""
+
+    name = "openai"
+    prefix = "/v1"
+
+    def route(self, method: str, path: str) -> Route:
+        """Find an allowed path; everything else is not found, whatever the engine would answer."""
+        if method == "POST" and path in _ENGINE_PATHS:
+            return Route(RouteKind.ENGINE, path)
+        if method == "GET" and path == _MODELS:
+            return Route(RouteKind.MODELS, path)
+        if method == "GET" and path.startswith(_MODELS + "/"):
+            return Route(RouteKind.MODELS, _MODELS, unquote(path[len(_MODELS) + 1 :]))
+        raise Refused(Reason.NOT_FOUND, f"There is nothing at {method} {path}")
+
+    def decode(self, call: Call, catalog: Catalog) -> Exchange:
+        """Find the model in the body or by the route's default; leave the rest to the engine."""
+        content_type = call.headers.get("content-type", "application/json")
+        if content_type.lower().startswith("multipart/"):
+            return self._decode_multipart(call, catalog, content_type)
+        parsed = read_json(call.body)
+        named = parsed.fields.get("model")
+        if named is not None and not isinstance(named, str):
+            raise Refused(Reason.BAD_REQUEST, "model must be a string", "model")
+        target, spelt = _target(catalog, call.route.path, named, catalog.routes.chat_default)
+        body = call.body
+        if named is not None and named != target.served_name:
+            body = with_model(parsed, target.served_name)
+        if call.route.path == RESPONSES and target.max_weight and parsed.fields.get("background"):
+            # It would return at once and go on generating outside of the cap.
+            raise Refused(
+                Reason.BAD_REQUEST,
+                f"{target.upstream} admits no background responses",
+                "background",
+            )
+        request = CanonicalRequest(
+            surface=self.name,
+            model=spelt,
+            upstream=target.upstream,
+            path=call.route.path,
+            body=body,
+            content_type=content_type,
+            headers=to_engine(call.headers),
+            stream=parsed.fields.get("stream") is True,
+            weight=sequences(call.route.path, parsed.fields),
+            takes_slot=call.route.path not in _WITHOUT_SLOT,
+        )
+        return Exchange(request, target, PassThrough(call.route.path))
+
+    def _decode_multipart(self, call: Call, catalog: Catalog, content_type: str) -> Exchange:
+        found = read_multipart(content_type, call.body)
+        default = catalog.routes.multipart_chat_default
+        target, spelt = _target(catalog, call.route.path, found.model or None, default)
+        body = call.body
+        if found.model_span is not None and found.model != target.served_name:
+            start, end = found.model_span
+            body = body[:start] + target.served_name.encode() + body[end:]
+        request = CanonicalRequest(
+            surface=self.name,
+            model=spelt,
+            upstream=target.upstream,
+            path=call.route.path,
+            body=body,
+            content_type=content_type,
+            headers=to_engine(call.headers),
+            stream=False,
+        )
+        return Exchange(request, target, PassThrough(call.route.path))
+
+    def models(self, call: Call, listing: Sequence[ListedModel]) -> Document:
+        """List every name that can be asked for, or one of them."""
+        wanted = call.route.argument
+        if wanted is None:
+            data = [_model_entry(model) for model in listing]
+            return _json(200, {"object": "list", "data": data})
+        for model in listing:
+            if model.name.lower() == wanted.lower():
+                return _json(200, _model_entry(model))
+        raise Refused(Reason.MODEL_NOT_FOUND, f"There is no model {wanted!r}", "model")
+
+    def refuse(self, refusal: Refusal, request_id: str) -> Document:
+        """Render a refusal as a problem document that OpenAI's SDK reads too."""
+        error_type, title = _TYPE[refusal.reason]
+        code = refusal.reason.value
+        if refusal.reason is Reason.UPSTREAM_DOWN:
+            code = Reason.MODEL_WAKING.value
+        status = STATUS[refusal.reason]
+        error: dict[str, Any] = {
+            "type": error_type,
+            "code": code,
+            "message": refusal.detail,
+            "param": refusal.param,
+        }
+        retry = retry_headers(refusal)
+        problem: dict[str, Any] = {
+            "type": f"urn:frontdoor:problem:{code.replace('_', '-')}",
+            "title": title,
+            "status": status,
+            "detail": refusal.detail,
+            "instance": f"urn:frontdoor:request:{request_id}",
+            "upstream": refusal.upstream,
+            "retry_after_s": int(retry[0][1]) if retry else None,
+        }
+        if refusal.sleep_depth is not None:
+            waking = {
+                "sleep_depth": refusal.sleep_depth.value,
+                "estimated_wake_seconds": refusal.estimated_wake_s,
+            }
+            problem |= waking
+            error |= waking
+        problem["error"] = error
+        return Document(
+            status, [("Content-Type", "application/problem+json"), *retry], dumps(problem).encode()
+        )
+
+
+class PassThrough:
+    """Relays an answer byte for byte, and knows a broken stream from a whole one."""
+
+    def __init__(self, path: str) -> None:
+        self.ending: Ending | None = None
+        self._path = path
+        self._status = 0
+        self._streams = False
+        # The last pieces hold what tells how a stream ended; older ones are never looked at again.
+        self._tail: deque[bytes] = deque(maxlen=4)
+
+    def head(self, status: int, headers: Headers) -> Head | None:
+        """Pass the status and what a client may see; a redirect is never relayed."""
+        if 300 <= status < 400:
+            detail = f"The engine answered with a redirect ({status})"
+            self.ending = Ending(
+                Outcome.UPSTREAM_ERROR, refusal=Refusal(Reason.UPSTREAM_ERROR, detail)
+            )
+            return None
+        self._status = status
+        self._streams = value_of(headers, "content-type").startswith("text/event-stream")
+        return Head(status, to_client(headers))
+
+    def data(self, chunk: bytes) -> bytes:
+        """Pass a piece on as it is."""
+        self._tail.append(chunk)
+        return chunk
+
+    def end(self) -> Ending:
+        """Judge the whole: an engine's polite end is not yet a success."""
+        tail = b"".join(self._tail)
+        if self._status >= 500:
+            return Ending(Outcome.UPSTREAM_ERROR, whole=True)
+        if _aborted(tail):
+            return Ending(Outcome.UPSTREAM_ERROR, whole=True)
+        if not self._streams or self._path not in _ENDS_WITH_DONE:
+            return Ending(Outcome.SERVED)
+        if b'data: {"error"' in tail or b'data:{"error"' in tail:
+            return Ending(Outcome.UPSTREAM_ERROR, whole=True)
+        if b"[DONE]" in tail or _finished(tail):
+            return Ending(Outcome.SERVED)
+        return Ending(
+            Outcome.UPSTREAM_ERROR,
+            self.broken(Reason.UPSTREAM_ERROR, "The engine ended its stream before the answer did"),
+        )
+
+    def broken(self, reason: Reason, detail: str) -> bytes:
+        """Return an error event in vLLM's form; nothing where the body is no stream of events."""
+        if not self._streams:
+            return b""
+        error = {
+            "message": detail,
+            "type": _TYPE[reason][0],
+            "param": None,
+            "code": STATUS[reason],
+        }
+        event = b"data: " + dumps({"error": error}).encode() + b"\n\n"
+        whole_frame = not self._tail or self._tail[-1].endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
+        return event if whole_frame else b"\n\n" + event
+
+    def keep_alive(self) -> bytes:
+        """Send nothing of ours: some parsers of this dialect stumble over comments."""
+        return b""
+
+
+def _target(
+    catalog: Catalog, path: str, named: str | None, chat_default: str | None
+) -> tuple[Target, str]:
+    """Return who serves the request, and the name it was asked for by; raises Refused."""
+    spelt = named
+    if path == EMBEDDINGS and catalog.routes.embeddings is not None:
+        spelt = catalog.routes.embeddings
+    elif spelt is None and path in (CHAT, COMPLETIONS):
+        spelt = chat_default
+    if spelt is None:
+        raise Refused(Reason.BAD_REQUEST, f"{path} needs a model", "model")
+    target = catalog.resolve(spelt)
+    if target is None:
+        raise Refused(Reason.MODEL_NOT_FOUND, f"There is no model {spelt!r}", "model")
+    return target, spelt
+
+
+def sequences(path: str, fields: Mapping[str, Any]) -> int:
+    """Return how many of vLLM's sequence slots a request takes: prompts times choices, at least 1.
+
+    What is not a sensible number counts as 1 and is left for the engine to refuse.
+    """
+    if path not in (CHAT, COMPLETIONS):
+        return 1
+    choices = max(_count(fields.get("n")), _count(fields.get("best_of")))
+    prompts = 1
+    prompt = fields.get("prompt")
+    if (
+        path == COMPLETIONS
+        and isinstance(prompt, list)
+        and prompt
+        and not isinstance(prompt[0], int)
+    ):
+        prompts = len(prompt)  # a list of numbers is one prompt in tokens
+    return prompts * choices
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1
+
+
+def _aborted(tail: bytes) -> bool:
+    # A sleep by another hand ends every request so, and it looks like a success otherwise.
+    return b'"finish_reason":"abort"' in tail or b'"finish_reason": "abort"' in tail
+
+
+def _finished(tail: bytes) -> bool:
+    return b'"finish_reason":"' in tail or b'"finish_reason": "' in tail
+
+
+def _model_entry(model: ListedModel) -> dict[str, Any]:
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.created_s,
+        "owned_by": "frontdoor",
+        "root": model.target.served_name,
+        "frontdoor": {
+            "upstream": model.target.upstream,
+            "state": model.state,
+            "sleep_depth": model.sleep_depth,
+        },
+    }
+
+
+def _json(status: int, value: object) -> Document:
+    return Document(status, [("Content-Type", "application/json")], dumps(value).encode())
