@@ -1,0 +1,57 @@
+"""Request targets: one spelling of a path, or none.
+
+An engine's dangerous routes lie beside its public ones, so an allow-list is only as good as the
+path it looks at. Nothing is repaired here: a target is either in normal form already (then its path
+is returned as it stands, for the exact allow-list of a surface) or it is none of ours. Refused are
+percent-encoding, dot segments, empty segments, backslashes, `;` parameters, fragments, controls and
+everything that is not ASCII, in the path; a different case or a trailing slash is left to the
+allow-list, which has neither.
+
+The one exception is the model's id below `.../models/`: it may have slashes, plain or as `%2F`, and
+other encoded characters. It is returned encoded; whoever reads it decodes it once.
+"""
+
+import re
+from urllib.parse import unquote
+
+_TAKES_MODEL = ("/v1/models/", "/llm/v1/models/")
+
+_ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
+_VISIBLE = re.compile(r"[!-~]+")
+# RFC 3986 pchar without percent-encoding and without `;`, which some servers cut a path at.
+_NORMAL = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~!$&'()*+,=:@-]+)*/?")
+_ENCODED = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,=:@/-]|%[0-9A-Fa-f]{2})+")
+
+
+def normalise(raw_target: str) -> tuple[str, str] | None:
+    """Return path and query of a request target in normal form; None: not found.
+
+    Takes the origin form (`/v1/models?limit=1`) and the absolute form (`http://host/v1/models`).
+    """
+    if not _VISIBLE.fullmatch(raw_target) or "#" in raw_target:
+        return None
+    if not raw_target.startswith("/"):
+        absolute = _ABSOLUTE.match(raw_target)
+        if absolute is None:
+            return None
+        raw_target = raw_target[absolute.end() :]
+    path, _, query = raw_target.partition("?")
+    if path and _NORMAL.fullmatch(path):
+        return path, query
+    for prefix in _TAKES_MODEL:
+        if path.startswith(prefix) and _names_model(path[len(prefix) :]):
+            return path, query
+    return None
+
+
+def _names_model(encoded: str) -> bool:
+    """Tell whether the rest of a path can be a model's id once it is decoded."""
+    if not _ENCODED.fullmatch(encoded):
+        return False
+    try:
+        model = unquote(encoded, errors="strict")
+    except UnicodeDecodeError:
+        return False
+    if "%" in model or "\\" in model or not model.isprintable():
+        return False
+    return not any(segment in ("", ".", "..") for segment in model.split("/"))
