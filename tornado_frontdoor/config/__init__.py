@@ -1,0 +1,40 @@
+"""Settings: from a TOML file to frozen values, or to a list of faults that each name their key.
+
+`load` is the way in. Nothing outside this room knows marshmallow, and nothing outside it reads the
+file; docs/configuration.md is the reference for every key.
+"""
+
+from tornado_frontdoor.config.address import Address
+from tornado_frontdoor.config.faults import ConfigError, Fault
+from tornado_frontdoor.config.loading import load
+from tornado_frontdoor.config.settings import (
+    AdmissionSettings,
+    GpuPoolSettings,
+    GpuSettings,
+    HostSettings,
+    ModelSettings,
+    RouteSettings,
+    ServerSettings,
+    Settings,
+    SleepSettings,
+    SurfaceSettings,
+    UpstreamSettings,
+)
+
+__all__ = [
+    "Address",
+    "AdmissionSettings",
+    "ConfigError",
+    "Fault",
+    "GpuPoolSettings",
+    "GpuSettings",
+    "HostSettings",
+    "ModelSettings",
+    "RouteSettings",
+    "ServerSettings",
+    "Settings",
+    "SleepSettings",
+    "SurfaceSettings",
+    "UpstreamSettings",
+    "load",
+]

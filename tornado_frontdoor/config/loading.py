@@ -1,0 +1,168 @@
+"""From a file to settings: read, parse, check, build. The only entrance of this room.
+
+`ConfigError` is the only thing that can come out beside `Settings`, whatever the file holds.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tornado_frontdoor.config.admin_token import read_token
+from tornado_frontdoor.config.faults import ConfigError, Fault, KeyPath, printable, spell
+from tornado_frontdoor.config.relations import find_contradictions
+from tornado_frontdoor.config.settings import (
+    AdmissionSettings,
+    GpuPoolSettings,
+    GpuSettings,
+    HostSettings,
+    ModelSettings,
+    RouteSettings,
+    ServerSettings,
+    Settings,
+    SleepSettings,
+    SurfaceSettings,
+    UpstreamSettings,
+)
+from tornado_frontdoor.config.shape import Found, position, read_shape
+from tornado_frontdoor.core.catalog import Traits
+from tornado_frontdoor.core.request import UpstreamKey
+
+FILE_BYTES_MAX = 1024 * 1024
+"""A configuration of a thousand models has a tenth of this; a device file has no end."""
+
+_TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|(end of document))\)$")
+
+
+def load(path: Path, *, listen: str | None = None, admin_listen: str | None = None) -> Settings:
+    """Read a configuration file; `listen` and `admin_listen` stand for those of `[server]`.
+
+    Raises ConfigError with every fault of the file at once, in the file's order.
+    """
+    raw = _parse(path, _read(path))
+    flags = _replace_listeners(raw, {"listen": listen, "admin_listen": admin_listen})
+    data, found = read_shape(raw)
+    found += find_contradictions(data, raw)
+    found += _token_faults(path, data)
+    if found:
+        found.sort(key=lambda one: position(one[0], raw))
+        raise ConfigError(path, [_fault(key, message, flags) for key, message in found])
+    return _build(path, data)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(path, [Fault("", f"cannot be read: {reason}")]) from error
+    if len(content) > FILE_BYTES_MAX:
+        raise ConfigError(path, [Fault("", f"is larger than {FILE_BYTES_MAX} bytes")])
+    return content
+
+
+def _parse(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        fault = Fault(f"line {line}", "is not UTF-8")
+    except tomllib.TOMLDecodeError as error:
+        fault = _syntax_fault(str(error))
+    except (ValueError, RecursionError) as error:  # absurd numbers, dates or nesting
+        fault = Fault("", f"is not TOML that can be read: {printable(str(error))}")
+    raise ConfigError(path, [fault])
+
+
+def _syntax_fault(text: str) -> Fault:
+    place = _TOML_PLACE.search(text)
+    what = printable(text[: place.start()] if place else text)
+    if place is None or place[3]:
+        return Fault("end of file" if place else "", f"is not TOML: {what}")
+    return Fault(f"line {place[1]}", f"is not TOML: {what} (column {place[2]})")
+
+
+def _replace_listeners(raw: dict[str, Any], given: Mapping[str, str | None]) -> dict[KeyPath, str]:
+    """Put what the command line gave into the file's place; return how to name it in faults."""
+    flags: dict[KeyPath, str] = {}
+    server = raw.setdefault("server", {})
+    for name, value in given.items():
+        if value is not None and isinstance(server, dict):
+            server[name] = value
+            flags["server", name] = f"--{name.replace('_', '-')}"
+    return flags
+
+
+def _token_faults(path: Path, data: Mapping[str, Any]) -> list[Found]:
+    token_file = (data.get("server") or {}).get("admin_token_file")
+    if token_file is None:
+        return []
+    try:
+        read_token(_from(path, token_file))
+    except (OSError, ValueError) as error:
+        reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+        return [(("server", "admin_token_file"), f"{printable(str(token_file))} {reason}")]
+    return []
+
+
+def _fault(key: KeyPath, message: str, flags: Mapping[KeyPath, str]) -> Fault:
+    return Fault(flags.get(key) or spell(key), message)
+
+
+def _from(path: Path, relative: Path) -> Path:
+    """Resolve against the folder that the file was named in, not where a link may lead."""
+    return path.absolute().parent / relative
+
+
+def _build(path: Path, data: Mapping[str, Any]) -> Settings:
+    return Settings(
+        path=path,
+        server=_server(path, data["server"]),
+        surfaces=SurfaceSettings(**data["surfaces"]),
+        upstreams=MappingProxyType(
+            {name: _upstream(name, table) for name, table in data["upstreams"].items()}
+        ),
+        models=MappingProxyType(
+            {name: _model(name, table) for name, table in data["models"].items()}
+        ),
+        routes=RouteSettings(**data["routes"]),
+        gpu=GpuPoolSettings(**data["gpu"]) if data["gpu"] is not None else None,
+        host=HostSettings(**data["host"]) if data["host"] is not None else None,
+    )
+
+
+def _server(path: Path, table: Mapping[str, Any]) -> ServerSettings:
+    token_file = table["admin_token_file"]
+    return ServerSettings(
+        **{
+            **table,
+            "state_dir": _from(path, table["state_dir"]),
+            "admin_token_file": None if token_file is None else _from(path, token_file),
+        }
+    )
+
+
+def _upstream(name: str, table: Mapping[str, Any]) -> UpstreamSettings:
+    inner = {
+        "admission": AdmissionSettings,
+        "sleep": SleepSettings,
+        "gpu": GpuSettings,
+    }
+    built = {
+        key: None if table[key] is None else settings_class(**table[key])
+        for key, settings_class in inner.items()
+    }
+    return UpstreamSettings(key=UpstreamKey(name), **{**table, **built})
+
+
+def _model(name: str, table: Mapping[str, Any]) -> ModelSettings:
+    return ModelSettings(
+        name=name,
+        upstream=UpstreamKey(table["upstream"]),
+        served_name=table["served_name"] or name,
+        aliases=table["aliases"],
+        dialect=Traits(**table["dialect"]),
+    )

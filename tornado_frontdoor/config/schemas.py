@@ -1,0 +1,241 @@
+"""The tables of the file: which keys each has and what their values may be.
+
+Rule 1: what one value can tell by itself is said here; what takes two is in `relations.py`.
+Rule 2: a default is that of the field of the same name in the table's settings class, and every
+table has exactly the fields of its class; `Table` sees to the first and a test to the second.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+from marshmallow import Schema, fields
+
+from tornado_frontdoor.config import settings
+from tornado_frontdoor.config.values import (
+    NOT_A_TABLE,
+    REQUIRED,
+    YEAR_S,
+    Choice,
+    FilePath,
+    Flag,
+    Items,
+    ListenAddress,
+    ModelName,
+    Number,
+    OriginUrl,
+    Text,
+    UpstreamName,
+    Whole,
+    Words,
+)
+from tornado_frontdoor.core.catalog import Traits
+
+PLACES_MAX = 100_000
+"""Nobody can wait in a line that long: a bound on everything, this one against a slipped finger."""
+SEQUENCES_MAX = 100_000
+TOKENS_MAX = 100_000_000
+GIB_MAX = 1_000_000
+DEVICES_MAX = 1023
+
+
+class Table(Schema):
+    """A table of the file. Unknown keys are faults; `holds` is the class with the defaults."""
+
+    holds: ClassVar[type[Any]]
+    error_messages = {"type": NOT_A_TABLE, "unknown": "is unknown"}  # noqa: RUF012 - marshmallow's
+
+    def on_bind_field(self, field_name: str, field_obj: fields.Field[Any]) -> None:
+        """Take the default of the settings field that has the same name."""
+        if field_obj.required or isinstance(field_obj, fields.Nested | Named):
+            return
+        default = _defaults(self.holds)[field_name]
+        field_obj.load_default = default
+
+
+def _defaults(settings_class: type[Any]) -> dict[str, Any]:
+    return {
+        field.name: None if field.default is dataclasses.MISSING else field.default
+        for field in dataclasses.fields(settings_class)
+    } | {
+        field.name: field.default_factory
+        for field in dataclasses.fields(settings_class)
+        if field.default_factory is not dataclasses.MISSING
+    }
+
+
+class Optional(fields.Nested):
+    """A table that means something by being there: absent, the settings have None."""
+
+    def __init__(self, table: type[Table]) -> None:
+        super().__init__(table, load_default=None)
+
+
+class Always(fields.Nested):
+    """A table with a default for each key: absent, it is as if it were empty."""
+
+    def __init__(self, table: type[Table]) -> None:
+        super().__init__(table, load_default=lambda: table().load({}))
+
+
+class Named(fields.Dict):
+    """Tables of one kind, each under a name of its own; at least one."""
+
+    def __init__(self, name: Text, table: type[Table], none: str) -> None:
+        super().__init__(
+            keys=name,
+            values=fields.Nested(table),
+            required=True,
+            error_messages={"required": none, "invalid": NOT_A_TABLE},
+        )
+
+
+class ServerTable(Table):
+    """`[server]`."""
+
+    holds = settings.ServerSettings
+
+    listen = ListenAddress()
+    admin_listen = ListenAddress()
+    admin_token_file = FilePath()
+    state_dir = FilePath()
+    max_body_mib = Whole(1, 65536)
+    drain_timeout_s = Number(least=0, most=YEAR_S)
+    write_stall_timeout_s = Number(above=0, most=YEAR_S)
+
+
+class SurfacesTable(Table):
+    """`[surfaces]`."""
+
+    holds = settings.SurfaceSettings
+
+    openai = Flag()
+    anthropic = Flag()
+    anthropic_overloaded_status = Choice(529, 503)
+
+
+class AdmissionTable(Table):
+    """`[upstreams.X.admission]`."""
+
+    holds = settings.AdmissionSettings
+
+    slots = Whole(2, SEQUENCES_MAX, required=True)
+    cap = Whole(1, SEQUENCES_MAX, required=True)
+    queue = Whole(0, PLACES_MAX, required=True)
+    queue_timeout_s = Number(above=0, most=YEAR_S, required=True)
+
+
+class SleepTable(Table):
+    """`[upstreams.X.sleep]`."""
+
+    holds = settings.SleepSettings
+
+    idle_sleep_s = Number(least=0, most=YEAR_S)
+    idle_offload_s = Number(least=0, most=YEAR_S)
+    hold_sleeping_s = Number(above=0, most=YEAR_S)
+    hold_offloaded_s = Number(above=0, most=YEAR_S)
+    hold_restarting_s = Number(above=0, most=YEAR_S)
+    retry_after_sleeping_s = Whole(1, YEAR_S)
+    retry_after_offloaded_s = Whole(1, YEAR_S)
+    retry_after_restarting_s = Whole(1, YEAR_S)
+    max_waiting = Whole(1, PLACES_MAX)
+    canary = Flag()
+    canary_path = Choice("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
+
+
+class GpuTable(Table):
+    """`[upstreams.X.gpu]`."""
+
+    holds = settings.GpuSettings
+
+    devices = Items(Whole(0, DEVICES_MAX), least=1, distinct=True, required=True)
+    utilization = Number(above=0, most=1, required=True)
+    weights_gib = Number(above=0, most=GIB_MAX)
+
+
+class UpstreamTable(Table):
+    """`[upstreams.X]`."""
+
+    holds = settings.UpstreamSettings
+
+    url = OriginUrl(required=True)
+    connect_timeout_s = Number(above=0, most=YEAR_S)
+    read_timeout_s = Number(above=0, most=YEAR_S)
+    chunk_timeout_s = Number(above=0, most=YEAR_S)
+    anthropic = Choice("translate", "native")
+    admission = Optional(AdmissionTable)
+    sleep = Optional(SleepTable)
+    gpu = Optional(GpuTable)
+
+
+class DialectTable(Table):
+    """`[models.X.dialect]`."""
+
+    holds = Traits
+
+    inline_system = Choice("merge", "keep", "reminder")
+    thinking_style = Choice("reasoning_effort", "enable_thinking", "thinking", "none")
+    thinking_budget = Flag()
+    thinking_default = Choice("template", "off")
+    effort_map = Words()
+    reasoning_field = Choice("reasoning", "reasoning_content", "both")
+    prefill = Choice("continue", "reject")
+    images = Choice("base64", "base64+url", "none")
+    max_output_tokens = Whole(1, TOKENS_MAX)
+    max_model_len = Whole(1, TOKENS_MAX)
+    stop_limit = Whole(0, 1000)
+    strip_attribution = Flag()
+    continuous_usage = Flag()
+    tool_args = Choice("stream", "buffer")
+
+
+class ModelTable(Table):
+    """`[models.X]`."""
+
+    holds = settings.ModelSettings
+
+    upstream = Text(required=True)
+    served_name = Text()
+    aliases = Items(Text())
+    dialect = Always(DialectTable)
+
+
+class RoutesTable(Table):
+    """`[routes]`."""
+
+    holds = settings.RouteSettings
+
+    chat_default = Text()
+    multipart_chat_default = Text()
+    embeddings = Text()
+
+
+class GpuPoolTable(Table):
+    """`[gpu]`."""
+
+    holds = settings.GpuPoolSettings
+
+    memory_gib = Number(above=0, most=GIB_MAX, required=True)
+    limit = Number(above=0, most=1)
+    context_gib = Number(least=0, most=GIB_MAX)
+
+
+class HostTable(Table):
+    """`[host]`."""
+
+    holds = settings.HostSettings
+
+    ram_gib = Number(above=0, most=GIB_MAX, required=True)
+
+
+class File(Table):
+    """The whole file."""
+
+    holds = settings.Settings
+
+    server = Always(ServerTable)
+    surfaces = Always(SurfacesTable)
+    upstreams = Named(UpstreamName(), UpstreamTable, f"{REQUIRED}: name an engine to stand before")
+    models = Named(ModelName(), ModelTable, f"{REQUIRED}: name a model that an upstream serves")
+    routes = Always(RoutesTable)
+    gpu = Optional(GpuPoolTable)
+    host = Optional(HostTable)

@@ -1,0 +1,189 @@
+"""The configuration as frozen values: field names are the file's keys, defaults the file's too.
+
+A default stands here and nowhere else: the schemas take theirs from these classes, and a test
+compares docs/configuration.md with them. What has no default here is required in the file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tornado_frontdoor.config.address import Address
+from tornado_frontdoor.config.admin_token import read_token
+from tornado_frontdoor.core.catalog import Catalog, Routes, Target, Traits
+from tornado_frontdoor.core.request import UpstreamKey
+
+BYTES_PER_MIB = 1024 * 1024
+PUBLIC = Address("127.0.0.1", 8080)
+ADMIN = Address("127.0.0.1", 8010)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """`[server]`: listeners, state and the limits of one connection."""
+
+    listen: Address = PUBLIC
+    admin_listen: Address = ADMIN
+    admin_token_file: Path | None = None
+    state_dir: Path = Path("var")
+    max_body_mib: int = 64
+    drain_timeout_s: float = 30
+    write_stall_timeout_s: float = 120
+
+    @property
+    def max_body_bytes(self) -> int:
+        """`max_body_mib` in bytes."""
+        return self.max_body_mib * BYTES_PER_MIB
+
+    def read_admin_token(self) -> str | None:
+        """Read the token that admin calls must bring; None: none is asked for.
+
+        Raises OSError or ValueError when the file cannot be read as one line of text.
+        """
+        return None if self.admin_token_file is None else read_token(self.admin_token_file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurfaceSettings:
+    """`[surfaces]`: which dialects are served."""
+
+    openai: bool = True
+    anthropic: bool = True
+    anthropic_overloaded_status: int = 529
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionSettings:
+    """`[upstreams.X.admission]`: no field has a default, a silent limit is a surprise."""
+
+    slots: int
+    cap: int
+    queue: int
+    queue_timeout_s: float
+
+    @property
+    def headroom(self) -> int:
+        """Slots of the engine that the front door leaves to operators (>= 1)."""
+        return self.slots - self.cap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SleepSettings:
+    """`[upstreams.X.sleep]`: idle tiers, how long callers are held, what they are told."""
+
+    idle_sleep_s: float = 900
+    idle_offload_s: float = 10800
+    hold_sleeping_s: float = 30
+    hold_offloaded_s: float = 180
+    hold_restarting_s: float = 300
+    retry_after_sleeping_s: int = 10
+    retry_after_offloaded_s: int = 60
+    retry_after_restarting_s: int = 600
+    max_waiting: int | None = None
+    """Never None where the upstream has no admission table."""
+    canary: bool = True
+    canary_path: Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"] = (
+        "/v1/completions"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSettings:
+    """`[upstreams.X.gpu]`: what the engine takes, for the memory budget of `frontdoor check`."""
+
+    devices: tuple[int, ...]
+    utilization: float
+    weights_gib: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamSettings:
+    """`[upstreams.X]`: one address, and so one gate."""
+
+    key: UpstreamKey
+    """The table's name."""
+    url: str
+    """Scheme and host in lower case, no slash at the end; never equal to another upstream's."""
+    connect_timeout_s: float = 5
+    read_timeout_s: float = 900
+    chunk_timeout_s: float = 120
+    anthropic: Literal["translate", "native"] = "translate"
+    admission: AdmissionSettings | None = None
+    sleep: SleepSettings | None = None
+    gpu: GpuSettings | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """`[models.X]`: one model, its other names, and who serves it."""
+
+    name: str
+    """The table's name."""
+    upstream: UpstreamKey
+    served_name: str
+    """What the engine is asked for; the table's name where the file gives none."""
+    aliases: tuple[str, ...] = ()
+    dialect: Traits = field(default_factory=Traits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSettings:
+    """`[routes]`: which model a request without one is for; None: it must name one."""
+
+    chat_default: str | None = None
+    multipart_chat_default: str | None = None
+    embeddings: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPoolSettings:
+    """`[gpu]`: the GPUs that the upstreams' `gpu` tables speak of, all alike."""
+
+    memory_gib: float
+    limit: float = 0.88
+    context_gib: float = 1.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """`[host]`: the machine in whose memory engines at level 1 keep their weights."""
+
+    ram_gib: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One configuration file, checked whole. Mappings are read-only and in the file's order."""
+
+    path: Path
+    server: ServerSettings
+    surfaces: SurfaceSettings
+    upstreams: Mapping[str, UpstreamSettings]
+    models: Mapping[str, ModelSettings]
+    routes: RouteSettings
+    gpu: GpuPoolSettings | None = None
+    host: HostSettings | None = None
+
+    def catalog(self) -> Catalog:
+        """Build the catalog that resolves these models, in the file's order."""
+        return Catalog(
+            [self._target(model) for model in self.models.values()],
+            Routes(
+                chat_default=self.routes.chat_default,
+                multipart_chat_default=self.routes.multipart_chat_default,
+                embeddings=self.routes.embeddings,
+            ),
+        )
+
+    def _target(self, model: ModelSettings) -> Target:
+        upstream = self.upstreams[model.upstream]
+        return Target(
+            model=model.name,
+            served_name=model.served_name,
+            upstream=model.upstream,
+            aliases=model.aliases,
+            traits=model.dialect,
+            anthropic=upstream.anthropic,
+            max_weight=upstream.admission.cap if upstream.admission else None,
+        )
