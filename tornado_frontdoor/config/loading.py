@@ -3,6 +3,7 @@
 `ConfigError` is the only thing that can come out beside `Settings`, whatever the file holds.
 """
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -114,7 +115,7 @@ def _fault(key: KeyPath, message: str, flags: Mapping[KeyPath, str]) -> Fault:
 
 def _from(path: Path, relative: Path) -> Path:
     """Resolve against the folder that the file was named in, not where a link may lead."""
-    return path.absolute().parent / relative
+    return Path(os.path.normpath(path.absolute().parent / relative))
 
 
 def _build(path: Path, data: Mapping[str, Any]) -> Settings:

@@ -98,7 +98,7 @@ def _in_field(messages: Any, field: fields.Field[Any], raw: Any, path: KeyPath) 
     elif isinstance(field, fields.Dict):
         for name in (name for name in raw if name in messages):
             for text in messages[name].get("key", ()):
-                yield (*path, name), f"is named unfit: a name {text}"
+                yield (*path, name), f"its name {text}"
             value_messages = messages[name].get("value")
             if value_messages is not None and field.value_field is not None:
                 yield from _in_field(value_messages, field.value_field, raw[name], (*path, name))

@@ -137,14 +137,17 @@ class Choice(Value):
 class Text(Value):
     """A text without control characters and without blanks around it."""
 
-    kind = f"a text of 1 to {TEXT_LENGTH_MAX} printable characters, without blanks around it"
+    kind = "a text"
 
     def accept(self, value: object) -> object:
         """Refuse what is not a text or would not be seen whole in a log."""
-        fits = isinstance(value, str) and 1 <= len(value) <= TEXT_LENGTH_MAX
-        if not fits or not isinstance(value, str):
+        if not isinstance(value, str):
             return None
-        return value if value.isprintable() and value == value.strip() else None
+        if not 1 <= len(value) <= TEXT_LENGTH_MAX:
+            raise ValueError(f"must have 1 to {TEXT_LENGTH_MAX} characters, not {len(value)}")
+        if not value.isprintable() or value != value.strip():
+            raise ValueError(f"must have no control characters or outer blanks, not {shown(value)}")
+        return value
 
 
 class ListenAddress(Text):

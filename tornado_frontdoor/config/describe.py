@@ -1,0 +1,197 @@
+"""What a configuration means, for `frontdoor check`: in words for people, as JSON for programs.
+
+Both are made of the settings alone; nothing is asked of an engine or of the network.
+"""
+
+import json
+
+from tornado_frontdoor.config.budget import BudgetLine, gpu_budget
+from tornado_frontdoor.config.settings import (
+    AdmissionSettings,
+    ModelSettings,
+    Settings,
+    SleepSettings,
+    UpstreamSettings,
+)
+
+Json = dict[str, object]
+
+
+def describe_json(settings: Settings) -> str:
+    """Return the summary as one JSON document."""
+    return json.dumps(summary(settings), indent=2, ensure_ascii=False)
+
+
+def summary(settings: Settings) -> Json:
+    """Return the summary as plain values; their keys are those of the file where it has them."""
+    server = settings.server
+    return {
+        "file": str(settings.path),
+        "listeners": {"public": str(server.listen), "admin": str(server.admin_listen)},
+        "state_dir": str(server.state_dir),
+        "surfaces": _surfaces(settings),
+        "upstreams": {key: _upstream_json(one) for key, one in settings.upstreams.items()},
+        "models": {name: _model_json(one) for name, one in settings.models.items()},
+        "routes": {route: name for route, name in _routes(settings) if name is not None},
+        "budget": [_budget_json(line) for line in gpu_budget(settings)],
+        "warnings": find_warnings(settings),
+    }
+
+
+def describe(settings: Settings) -> str:
+    """Return the summary as lines of plain text, without a newline at the end."""
+    server = settings.server
+    blocks = [
+        [
+            f"public listener  {server.listen} for {' and '.join(_surfaces(settings))}",
+            f"admin listener   {server.admin_listen}{_token_words(settings)}",
+            f"state            {server.state_dir}",
+        ],
+        *[_upstream_lines(one) for one in settings.upstreams.values()],
+        [_model_line(one) for one in settings.models.values()],
+        [f"{route} goes to {name}" for route, name in _routes(settings) if name is not None],
+        [str(line) for line in gpu_budget(settings)],
+        [f"warning: {warning}" for warning in find_warnings(settings)],
+    ]
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines)
+
+
+def find_warnings(settings: Settings) -> list[str]:
+    """Return what is legal and probably not meant, each with its key."""
+    asked = {model.upstream for model in settings.models.values()}
+    warnings = [
+        f"upstreams.{key}: no model names it, so nothing can reach it"
+        for key in settings.upstreams
+        if key not in asked
+    ]
+    for upstream in settings.upstreams.values():
+        warnings += _upstream_warnings(upstream)
+    for name, model in settings.models.items():
+        if name in settings.upstreams and model.upstream != name:
+            warnings.append(
+                f"models.{name}: is served by {model.upstream}, and admin calls for {name!r} "
+                "mean the upstream of that name"
+            )
+    return warnings + [str(line) for line in gpu_budget(settings) if line.fits is False]
+
+
+def _upstream_warnings(upstream: UpstreamSettings) -> list[str]:
+    sleep = upstream.sleep
+    if sleep is None:
+        return []
+    path = f"upstreams.{upstream.key}.sleep"
+    warnings = []
+    if sleep.max_waiting is not None and upstream.admission is not None:
+        warnings.append(f"{path}.max_waiting: has no effect beside an admission table")
+    if not sleep.idle_sleep_s and not sleep.idle_offload_s:
+        warnings.append(f"{path}: both idle tiers are 0, so only an admin call puts it to sleep")
+    return warnings
+
+
+# Parts of the text
+
+
+def _upstream_lines(upstream: UpstreamSettings) -> list[str]:
+    return [
+        f"upstream {upstream.key} at {upstream.url}",
+        f"  admission  {_admission_words(upstream.admission)}",
+        f"  sleep      {_sleep_words(upstream.sleep)}",
+        f"  silence    {_silence_words(upstream)}",
+    ]
+
+
+def _silence_words(upstream: UpstreamSettings) -> str:
+    return (
+        f"{upstream.connect_timeout_s:g} s to connect, {upstream.read_timeout_s:g} s "
+        f"to the first byte, {upstream.chunk_timeout_s:g} s between bytes"
+    )
+
+
+def _admission_words(admission: AdmissionSettings | None) -> str:
+    if admission is None:
+        return "uncapped"
+    return (
+        f"{admission.cap} of {admission.slots} slots ({admission.headroom} left to operators), "
+        f"{admission.queue} in line for at most {admission.queue_timeout_s:g} s"
+    )
+
+
+def _sleep_words(sleep: SleepSettings | None) -> str:
+    if sleep is None:
+        return "never slept, never woken"
+    tiers = [
+        f"level {level} after {idle_s:g} s idle"
+        for level, idle_s in ((1, sleep.idle_sleep_s), (2, sleep.idle_offload_s))
+        if idle_s
+    ]
+    return (
+        f"{', '.join(tiers) or 'by admin calls only'}; callers are held for "
+        f"{sleep.hold_sleeping_s:g}/{sleep.hold_offloaded_s:g}/{sleep.hold_restarting_s:g} s"
+    )
+
+
+def _model_line(model: ModelSettings) -> str:
+    aliases = f", also as {', '.join(model.aliases)}" if model.aliases else ""
+    served = "" if model.served_name == model.name else f" (there {model.served_name})"
+    return f"model {model.name} from {model.upstream}{served}{aliases}"
+
+
+def _token_words(settings: Settings) -> str:
+    return "" if settings.server.admin_token_file is None else ", with a token"
+
+
+def _surfaces(settings: Settings) -> list[str]:
+    served = {"/v1": settings.surfaces.openai, "/llm": settings.surfaces.anthropic}
+    return [prefix for prefix, on in served.items() if on]
+
+
+def _routes(settings: Settings) -> list[tuple[str, str | None]]:
+    routes = settings.routes
+    return [
+        ("chat_default", routes.chat_default),
+        ("multipart_chat_default", routes.multipart_chat_default),
+        ("embeddings", routes.embeddings),
+    ]
+
+
+# Parts of the JSON
+
+
+def _upstream_json(upstream: UpstreamSettings) -> Json:
+    admission, sleep = upstream.admission, upstream.sleep
+    return {
+        "url": upstream.url,
+        "slots": admission.slots if admission else None,
+        "cap": admission.cap if admission else None,
+        "queue": admission.queue if admission else None,
+        "queue_timeout_s": admission.queue_timeout_s if admission else None,
+        "headroom": admission.headroom if admission else None,
+        "connect_timeout_s": upstream.connect_timeout_s,
+        "read_timeout_s": upstream.read_timeout_s,
+        "chunk_timeout_s": upstream.chunk_timeout_s,
+        "anthropic": upstream.anthropic,
+        "sleeps": sleep is not None,
+        "idle_sleep_s": sleep.idle_sleep_s if sleep else None,
+        "idle_offload_s": sleep.idle_offload_s if sleep else None,
+        "max_waiting": sleep.max_waiting if sleep else None,
+    }
+
+
+def _model_json(model: ModelSettings) -> Json:
+    return {
+        "upstream": model.upstream,
+        "served_name": model.served_name,
+        "aliases": list(model.aliases),
+    }
+
+
+def _budget_json(line: BudgetLine) -> Json:
+    return {
+        "subject": line.subject,
+        "used": round(line.used, 6),
+        "limit": line.limit,
+        "unit": line.unit,
+        "upstreams": list(line.upstreams),
+        "unknown": list(line.unknown),
+        "fits": line.fits,
+    }
