@@ -67,9 +67,9 @@ class Head(NamedTuple):
 class Ending(NamedTuple):
     """What is left to do when the engine's answer is complete.
 
-    When nothing was committed yet, `document` is the whole answer, or `refusal` is to be rendered as
-    one. Otherwise `data` are the last bytes of the stream. With `outcome` other than SERVED the connection is cut after them,
-    unless the engine itself brought its answer to a proper end (`whole`).
+    When nothing was committed yet, `document` is the whole answer, or `refusal` is to be rendered
+    as one. Otherwise `data` are the last bytes of the stream. With `outcome` other than SERVED the
+    connection is cut after them, unless the engine itself ended its answer properly (`whole`).
     """
 
     outcome: Outcome
@@ -132,8 +132,8 @@ class Surface(Protocol):
     """One dialect."""
 
     name: str
-    prefix: str
-    """The first path segment it answers for, e.g. `/v1`; prefixes of two surfaces differ."""
+    prefixes: tuple[str, ...]
+    """Where its paths begin, e.g. `/v1`; no two surfaces share one."""
 
     def route(self, method: str, path: str) -> Route:
         """Find `path` (normalised, see `surfaces.paths`) in the allow-list; raises Refused."""

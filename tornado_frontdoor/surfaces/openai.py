@@ -77,7 +77,7 @@ class OpenAISurface:
     """`/v1/*`, and vLLM's `/tokenize` and `/detokenize`."""
 
     name = "openai"
-    prefix = "/v1"
+    prefixes: tuple[str, ...] = ("/v1", "/tokenize", "/detokenize")
 
     def route(self, method: str, path: str) -> Route:
         """Find an allowed path; everything else is not found, whatever the engine would answer."""

@@ -1,0 +1,177 @@
+"""frontdoor: one capped, arrival-ordered line before each self-hosted LLM engine.
+
+Usage:
+  frontdoor serve [--config FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT]
+  frontdoor demo [--listen HOST:PORT] [--admin-listen HOST:PORT]
+  frontdoor check [--config FILE] [--json]
+  frontdoor stand-in --port PORT [options] [--model NAME]...
+  frontdoor (-h | --help)
+  frontdoor --version
+
+Commands:
+  serve       Serve in front of the engines of the configuration, until SIGTERM or Ctrl-C.
+  demo        Try it without a GPU: stand-in engines and the front door before them.
+  check       Read a configuration and say what it means, or what is wrong with it.
+  stand-in    Run one engine that looks like vLLM and has no model.
+
+Options:
+  --config FILE             Configuration; else $FRONTDOOR_CONFIG, else conf/frontdoor.toml.
+  --listen HOST:PORT        Public listener, instead of server.listen. Port 0: any free one.
+  --admin-listen HOST:PORT  Admin listener, instead of server.admin_listen.
+  --json                    For scripts rather than people.
+  -h --help                 Show this text.
+  --version                 Show the version.
+
+Options of stand-in:
+  --port PORT               Where it listens, on 127.0.0.1.
+  --model NAME              A name it serves; may be given more than once. [default: reasoning]
+  --slots N                 Sequences that run at once; more wait inside. [default: 8]
+  --hold S                  Seconds before an answer begins; exp:S draws them. [default: 0]
+  --tokens N                Tokens in an answer. [default: 16]
+  --gap-ms MS               Milliseconds between two tokens of a stream. [default: 20]
+  --sleep-mode              Have vLLM's sleep routes.
+  --vllm VERSION            Behave like this vLLM. [default: 0.33]
+  --log FILE                A line whenever the number in flight changes.
+  --faults SPEC             Calls that fail, e.g. wake_up=fail*1,is_sleeping=hang.
+
+Exit codes: 0 done, 1 it ran and failed, 2 wrong usage or configuration, 130 Ctrl-C.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from docopt import docopt
+
+from tornado_frontdoor import __version__
+
+DEFAULT_CONFIG = Path(__file__).parent.parent / "conf" / "frontdoor.toml"
+
+Arguments = Mapping[str, Any]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. Only docopt's own usage errors raise SystemExit."""
+    if __doc__ is None:
+        raise RuntimeError("the help text is the grammar of the command line: do not run with -OO")
+    arguments = _parse(__doc__, sys.argv[1:] if argv is None else list(argv))
+    if isinstance(arguments, int):
+        return arguments
+    commands: dict[str, Callable[[Arguments], int]] = {
+        "serve": _serve,
+        "demo": _demo,
+        "check": _check,
+        "stand-in": _stand_in,
+    }
+    command = next(run for name, run in commands.items() if arguments[name])
+    try:
+        return command(arguments)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; keep the interpreter from saying so at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _parse(text: str, argv: list[str]) -> Arguments | int:
+    """Return what docopt reads, or the exit code where that is all there is to do."""
+    if not argv:
+        print(_usage(text), file=sys.stderr)
+        return 2
+    try:
+        return docopt(text, argv=argv, version=f"frontdoor {__version__}")
+    except SystemExit as end:
+        if end.code is None or end.code == 0:
+            return 0
+        print(str(end.code).strip(), file=sys.stderr)
+        print("Try: frontdoor --help", file=sys.stderr)
+        return 2
+
+
+def _usage(text: str) -> str:
+    return text[text.index("Usage:") : text.index("Commands:")].rstrip()
+
+
+def _configuration(arguments: Arguments) -> Path:
+    given = arguments["--config"] or os.environ.get("FRONTDOOR_CONFIG")
+    return Path(given) if given else DEFAULT_CONFIG
+
+
+def _serve(arguments: Arguments) -> int:
+    from tornado_frontdoor.config import ConfigError, load
+    from tornado_frontdoor.config.address import parse_address
+    from tornado_frontdoor.proxy import app
+
+    try:
+        settings = load(_configuration(arguments))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    server = settings.server
+    for option, field in (("--listen", "listen"), ("--admin-listen", "admin_listen")):
+        if arguments[option] is not None:
+            try:
+                server = replace(server, **{field: parse_address(arguments[option])})
+            except ValueError as error:
+                print(f"frontdoor: {option}: {error}", file=sys.stderr)
+                return 2
+    if not server.admin_listen.loopback and server.admin_token_file is None:
+        print(
+            f"frontdoor: --admin-listen: {server.admin_listen} is not loopback; "
+            "that needs server.admin_token_file",
+            file=sys.stderr,
+        )
+        return 2
+    _log_to_stderr()
+    return app.serve(replace(settings, server=server))
+
+
+def _demo(arguments: Arguments) -> int:
+    from tornado_frontdoor import demo
+
+    _log_to_stderr()
+    return demo.run(arguments["--listen"], arguments["--admin-listen"])
+
+
+def _check(arguments: Arguments) -> int:
+    from tornado_frontdoor.config import ConfigError, load
+    from tornado_frontdoor.config.describe import describe, describe_json
+
+    path = _configuration(arguments)
+    try:
+        settings = load(path)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(describe_json(settings) if arguments["--json"] else describe(settings))
+    return 0
+
+
+def _stand_in(arguments: Arguments) -> int:
+    from simulator import stand_in
+
+    try:
+        options = stand_in.parse_options(arguments)
+    except ValueError as error:
+        print(f"frontdoor stand-in: {error}", file=sys.stderr)
+        return 2
+    _log_to_stderr()
+    return stand_in.run(options)
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    # Each malformed request would be an INFO line of Tornado's; the access line is ours to write.
+    logging.getLogger("tornado.general").setLevel(logging.WARNING)
+    logging.getLogger("tornado.access").setLevel(logging.WARNING)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

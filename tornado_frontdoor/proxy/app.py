@@ -1,0 +1,237 @@
+"""The composition root: builds everything, binds two listeners on one loop, takes it down again.
+
+Nothing else makes an upstream, a surface or a listener. Signals: SIGTERM and SIGINT drain (a second
+one ends at once), SIGHUP reads the configuration again; what cannot be read changes nothing.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine, Iterable, Sequence
+from random import Random
+from time import time_ns
+from typing import Any, TextIO
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+from tornado_frontdoor.config import Address, ConfigError, Settings, load
+from tornado_frontdoor.core.decisions import Reason
+from tornado_frontdoor.proxy.admin import Admin
+from tornado_frontdoor.proxy.client import Listener, Service
+from tornado_frontdoor.proxy.departures import Departures
+from tornado_frontdoor.proxy.handlers import FrontDoor
+from tornado_frontdoor.proxy.telemetry import GateReading, Telemetry
+from tornado_frontdoor.proxy.upstream import UpstreamClient
+from tornado_frontdoor.proxy.upstreams import Upstream, apply_settings
+from tornado_frontdoor.surfaces.base import Surface
+from tornado_frontdoor.surfaces.openai import OpenAISurface
+
+LOG = logging.getLogger("frontdoor")
+
+STATE_NAMES = (
+    "unknown",
+    "awake",
+    "falling_asleep",
+    "sleeping",
+    "offloaded",
+    "waking",
+    "down",
+)
+BACKLOG = 1024
+"""Connections that the kernel may keep for us: a crowd comes in one instant."""
+IDLE_CONNECTION_S = 75.0
+"""A client's connection without a request is closed after this; longer than SDKs keep theirs."""
+BODY_TIMEOUT_S = 120.0
+"""A body must have come in by then; 64 MiB take 5 s at 100 Mbit/s."""
+
+
+class CannotBind(Exception):  # noqa: N818 - said to an operator as it stands
+    """An address cannot be bound; the message says which and why."""
+
+
+class App:
+    """A running front door. `start`, then `run` until a signal or `stop`."""
+
+    def __init__(self, settings: Settings, access_log: TextIO = sys.stderr) -> None:
+        self.settings = settings
+        self._rng = Random()  # noqa: S311 - spreads retries, keeps no secret
+        self._client = UpstreamClient()
+        self._departures = Departures()
+        self._retired: list[Upstream] = []
+        self.upstreams: dict[str, Upstream] = {}
+        self._telemetry = Telemetry(access_log, self._readings, STATE_NAMES)
+        surfaces = make_surfaces(settings)
+        started_s = time_ns() // 1_000_000_000
+        self.door = FrontDoor(surfaces, OpenAISurface(), self._telemetry, started_s)
+        self.admin = Admin(self._telemetry, settings.server.read_admin_token())
+        self._servers: list[HTTPServer] = []
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._give_up_s = 0.0
+        self._listeners: list[Listener] = []
+        self._put_in_force(settings)
+
+    # Up
+
+    def start(self) -> tuple[Address, Address]:
+        """Bind both listeners; returns their addresses. Raises CannotBind."""
+        server = self.settings.server
+        public = self._listen("public", server.listen, self.door)
+        admin = self._listen("admin", server.admin_listen, self.admin)
+        return public, admin
+
+    async def run(self) -> None:
+        """Serve until told to stop, then drain and close."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self.reread)
+        try:
+            await self._stop.wait()
+            await self.drain()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+            await self.close()
+
+    def stop(self) -> None:
+        """Begin to drain; asked twice, end at once."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    def reread(self) -> None:
+        """Read the configuration again and put it in force; counts and lines are kept."""
+        try:
+            settings = load(self.settings.path)
+        except ConfigError as error:
+            for line in [*str(error).splitlines(), "the configuration in force is unchanged"]:
+                LOG.error("%s", line)  # noqa: TRY400 - an operator's mistake has no traceback
+            return
+        old = self.settings
+        fixed = ("listen", "admin_listen", "admin_token_file", "state_dir")
+        for key in fixed:
+            if getattr(settings.server, key) != getattr(old.server, key):
+                LOG.warning("server.%s changes with the next start", key)
+        if settings.surfaces != old.surfaces:
+            LOG.warning("surfaces change with the next start")
+        self._put_in_force(settings)
+        LOG.info("the configuration was read again: %s", settings.path)
+
+    # Down
+
+    async def drain(self) -> None:
+        """Accept no more, refuse the lines, let those in flight end for `drain_timeout_s`."""
+        loop = asyncio.get_running_loop()
+        self._give_up_s = loop.time() + self.settings.server.drain_timeout_s
+        self.door.draining = True
+        for server in self._servers[:1]:
+            server.stop()
+        for upstream in self._everyone():
+            upstream.drain()
+        if self.door.passages:
+            await self._wait_for(self.door.empty.wait())
+        for passage in list(self.door.passages):
+            passage.abandon(Reason.DRAINING, "The front door is shutting down")
+        if unsent := set().union(*(listener.unsent for listener in self._listeners)):
+            await self._wait_for(asyncio.wait(unsent))
+
+    async def close(self) -> None:
+        """Close every socket."""
+        for server in self._servers:
+            server.stop()
+            await server.close_all_connections()
+        for upstream in self._everyone():
+            upstream.close()
+        self._departures.close()
+        self._client.close()
+
+    # How
+
+    async def _wait_for(self, something: Coroutine[Any, Any, object]) -> None:
+        """Wait for it, but not past the drain timeout nor past a second signal."""
+        loop = asyncio.get_running_loop()
+        tasks = {loop.create_task(something), loop.create_task(self._hurry.wait())}
+        left_s = max(0.0, self._give_up_s - loop.time())
+        await asyncio.wait(tasks, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _listen(self, name: str, address: Address, service: Service) -> Address:
+        try:
+            sockets = bind_sockets(address.port, address.host, backlog=BACKLOG)
+        except OSError as error:
+            why = (
+                "it is in use" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)
+            )
+            if isinstance(error, socket.gaierror):
+                why = "its host is not known"
+            raise CannotBind(f"cannot listen on {address} ({name} listener): {why}") from error
+        listener = Listener(service, self._departures)
+        self._listeners.append(listener)
+        server = HTTPServer(
+            listener,
+            idle_connection_timeout=IDLE_CONNECTION_S,
+            body_timeout=BODY_TIMEOUT_S,
+        )
+        server.add_sockets(sockets)
+        self._servers.append(server)
+        return Address(address.host, sockets[0].getsockname()[1])
+
+    def _put_in_force(self, settings: Settings) -> None:
+        self.settings = settings
+        before = self.upstreams
+        self.upstreams = apply_settings(before, settings.upstreams, self._client, self._rng)
+        kept = set(self.upstreams.values())
+        self._retired = [u for u in self._retired if not u.idle]
+        self._retired += [u for u in before.values() if u not in kept]
+        catalog = settings.catalog()
+        for service in (self.door, self.admin):
+            service.catalog = catalog
+            service.upstreams = self.upstreams
+        self.door.max_body_bytes = settings.server.max_body_bytes
+        self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
+
+    def _everyone(self) -> Sequence[Upstream]:
+        return [*self.upstreams.values(), *self._retired]
+
+    def _readings(self) -> Iterable[GateReading]:
+        return [upstream.reading() for upstream in self.upstreams.values()]
+
+
+def make_surfaces(settings: Settings) -> list[Surface]:
+    """Return the dialects that are switched on; one that is off is not even loaded."""
+    surfaces: list[Surface] = []
+    if settings.surfaces.openai:
+        surfaces.append(OpenAISurface())
+    return surfaces
+
+
+def serve(settings: Settings) -> int:
+    """Serve until told to stop; returns the exit code."""
+    return asyncio.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    app = App(settings)
+    try:
+        public, admin = app.start()
+    except CannotBind as error:
+        await app.close()
+        print(f"frontdoor: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    announce(public, admin)
+    await app.run()
+    return 0
+
+
+def announce(public: Address, admin: Address) -> None:
+    """Say on stdout where both listeners are, once they accept."""
+    print(f"listening public http://{public}", flush=True)  # noqa: T201
+    print(f"listening admin http://{admin}", flush=True)  # noqa: T201

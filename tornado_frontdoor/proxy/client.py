@@ -1,0 +1,398 @@
+"""One request as it comes in over HTTP/1.1, and its answer as it goes out.
+
+This sits on Tornado's `HTTPServerConnectionDelegate`, below `RequestHandler`: heads are written as
+bytes and chunks are framed here, because at that level a relayed chunk costs one write and nothing
+else. What it promises its users:
+
+- the body is bounded: more than the limit is answered early and the rest is read and thrown away;
+- `on_gone` is called once, as soon as the client has left, in every case (see `departures.py`);
+- `write` says when the client falls behind, `on_drained` when it has caught up;
+- a client that stays but does not read is cut after the stall timeout;
+- a body that is cut short never ends politely.
+"""
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from secrets import token_hex
+from time import monotonic, time_ns
+from typing import Protocol
+
+from tornado.http1connection import HTTP1Connection
+from tornado.httputil import (
+    HTTPConnection,
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    HTTPServerConnectionDelegate,
+    RequestStartLine,
+    ResponseStartLine,
+)
+from tornado.iostream import StreamClosedError
+
+from tornado_frontdoor.proxy.departures import Departures, is_gone
+from tornado_frontdoor.surfaces.base import Document, Headers
+
+BACKLOG_BYTES = 256 * 1024
+"""How far a client may fall behind before its engine is paused."""
+LINGER_S = 5.0
+"""How long the rest of a refused body is read, so that the refusal is not lost in a reset."""
+
+_REASONS = {status.value: status.phrase for status in HTTPStatus}
+
+
+def new_request_id() -> str:
+    """Return an id that sorts by time: 12 hex digits of milliseconds, 14 of chance."""
+    return f"{time_ns() // 1_000_000:012x}{token_hex(7)}"
+
+
+class Client:
+    """One request and its answer. `serve` is called by `Incoming` once the request is whole."""
+
+    __slots__ = (
+        "_chunked",
+        "_connection",
+        "_departures",
+        "_descriptor",
+        "_head",
+        "_loop",
+        "_request",
+        "_stall_timeout_s",
+        "_stall_timer",
+        "_total_written",
+        "_unsent",
+        "arrived_s",
+        "body",
+        "bytes_out",
+        "ended",
+        "gone",
+        "headers",
+        "id",
+        "on_drained",
+        "on_gone",
+        "status",
+    )
+
+    def __init__(
+        self,
+        connection: HTTP1Connection,
+        request: RequestStartLine,
+        headers: HTTPHeaders,
+        listener: "Listener",
+    ) -> None:
+        self._connection = connection
+        self._request = request
+        self._departures = listener.departures
+        self._unsent = listener.unsent
+        self._stall_timeout_s = listener.service.write_stall_timeout_s
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._total_written = 0
+        self._loop = asyncio.get_running_loop()
+        self._head: bytes | None = None
+        self._chunked = False
+        self._descriptor = connection.stream.socket.fileno()
+        self.id = new_request_id()
+        self.arrived_s = monotonic()
+        self.headers: dict[str, str] = {name.lower(): value for name, value in headers.items()}
+        self.body = b""
+        self.status = 0
+        self.bytes_out = 0
+        self.gone = False
+        self.ended = False
+        self.on_gone: Callable[[], None] | None = None
+        self.on_drained: Callable[[], None] | None = None
+
+    @property
+    def method(self) -> str:
+        """The request's method."""
+        return self._request.method
+
+    @property
+    def target(self) -> str:
+        """The request's target as it was sent."""
+        return self._request.path
+
+    @property
+    def committed(self) -> bool:
+        """Whether a byte of the answer has left, so that its status cannot change any more."""
+        return self.status != 0 and self._head is None
+
+    # Leaving
+
+    def watch(self) -> None:
+        """Notice from now on that the client leaves; until `finish` or `cut`."""
+        self._connection.set_close_callback(self._left)
+        self._departures.watch(self._descriptor, self._left)
+
+    def is_still_there(self) -> bool:
+        """Look once more, without waiting for the loop."""
+        if not self.gone and is_gone(self._descriptor):
+            self._left()
+        return not self.gone
+
+    def _left(self) -> None:
+        if self.gone or self.ended:
+            return
+        self.gone = True
+        on_gone, self.on_gone = self.on_gone, None
+        self.cut()
+        if on_gone is not None:
+            on_gone()
+
+    # Answering
+
+    def send(self, document: Document, extra: Headers = ()) -> None:
+        """Answer with a whole document."""
+        if self.gone or self.ended:
+            return
+        headers = [*document.headers, ("Content-Length", str(len(document.body))), *extra]
+        body = b"" if self.method == "HEAD" else document.body
+        self.bytes_out += len(body)
+        self._head = None  # one that was opened and has not left yet is withdrawn
+        self._end(self._render_head(document.status, headers) + body)
+
+    def send_early(self, document: Document) -> None:
+        """Answer while the body still comes in; `finish` is called when that has ended."""
+        headers = [*document.headers, ("Content-Length", str(len(document.body)))]
+        self._head = self._render_head(document.status, headers)
+        self._write(document.body)
+
+    def open(self, status: int, headers: Headers) -> None:
+        """Begin an answer in pieces; the head leaves with the first one, or at the turn's end."""
+        framed = any(name.lower() == "content-length" for name, _ in headers)
+        lines = list(headers)
+        bodiless = status in (204, 304) or self.method == "HEAD"
+        self._chunked = not framed and not bodiless and self._request.version == "HTTP/1.1"
+        if self._chunked:
+            lines.append(("Transfer-Encoding", "chunked"))
+        elif not framed and not bodiless:
+            # HTTP/1.0: the end of the connection is the end of the body
+            self._connection._disconnect_on_finish = True  # noqa: SLF001
+        self._connection.stream.set_nodelay(True)
+        self._head = self._render_head(status, lines)
+        self._loop.call_soon(self._flush_head)
+
+    def write(self, data: bytes) -> bool:
+        """Send a piece; False: it was taken, but send no more until `on_drained` is called."""
+        if self.gone or self.ended:
+            return True
+        return self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+
+    def finish(self) -> None:
+        """End the answer politely: it is whole."""
+        if self.gone or self.ended:
+            return
+        head, self._head = self._head or b"", None
+        self._end(head + b"0\r\n\r\n" if self._chunked else head)
+
+    def cut(self) -> None:
+        """End the answer rudely: what was sent must not look whole."""
+        self.ended = True
+        self._unwatch()
+        self._stop_stall_watch()
+        self._connection.close()
+
+    def finish_rudely(self, last: bytes) -> None:
+        """Send `last` and cut once it has left (or stalls): the client learns it is no end."""
+        if self.gone or self.ended:
+            return
+        if last:
+            self.write(last)
+        self._flush_head()
+        self.ended = True
+        self._unwatch()
+        stream = self._connection.stream
+        if stream.writing():
+            self._watch_stall()
+            stream.write(b"").add_done_callback(lambda _: self.cut())
+        else:
+            self.cut()
+
+    # How
+
+    def _end(self, last: bytes) -> None:
+        self.ended = True
+        self._unwatch()
+        # Through the connection, not the stream: it waits for this write before it reads on.
+        sent = self._connection.write(last)
+        self._connection.finish()
+        if not sent.done():
+            self._unsent.add(sent)
+            sent.add_done_callback(self._unsent.discard)
+            self._watch_stall()
+
+    def _render_head(self, status: int, headers: Headers) -> bytes:
+        self.status = status
+        lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}\r\n"]
+        lines += [f"{name}: {value}\r\n" for name, value in headers]
+        # _disconnect_on_finish is what Tornado made of the request's version and Connection header
+        if self._connection._disconnect_on_finish:  # noqa: SLF001
+            lines.append("Connection: close\r\n")
+        elif self._request.version == "HTTP/1.0":
+            lines.append("Connection: keep-alive\r\n")
+        lines.append(f"X-Request-Id: {self.id}\r\n\r\n")
+        return "".join(lines).encode("latin-1", "replace")
+
+    def _flush_head(self) -> None:
+        if self._head is not None and not self.gone and not self.ended:
+            self._write(b"")
+
+    def _write(self, data: bytes) -> bool:
+        self.bytes_out += len(data)
+        if self._head is not None:
+            data, self._head = self._head + data, None
+        stream = self._connection.stream
+        try:
+            written = stream.write(data)
+        except StreamClosedError:
+            self._left()
+            return True
+        if len(stream._write_buffer) <= BACKLOG_BYTES:  # noqa: SLF001 - its size has no public name
+            return True
+        self._watch_stall()
+        written.add_done_callback(self._drained)
+        return False
+
+    def _drained(self, _: "asyncio.Future[None]") -> None:
+        self._stop_stall_watch()
+        if self.on_drained is not None and not self.gone and not self.ended:
+            self.on_drained()
+
+    def _watch_stall(self) -> None:
+        if self._stall_timer is None:
+            self._total_written = self._connection.stream._total_write_done_index  # noqa: SLF001
+            self._stall_timer = self._loop.call_later(self._stall_timeout_s, self._judge_stall)
+
+    def _judge_stall(self) -> None:
+        self._stall_timer = None
+        stream = self._connection.stream
+        if stream is None or stream.closed() or not stream.writing():
+            return
+        if stream._total_write_done_index > self._total_written:  # noqa: SLF001
+            self._watch_stall()  # slow, but it reads
+        elif self.ended:
+            self.cut()
+        else:
+            self._left()
+
+    def _stop_stall_watch(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def _unwatch(self) -> None:
+        self._departures.forget(self._descriptor, self._left)
+
+
+class Service(Protocol):
+    """What a listener serves: decides by the head whether a body is wanted, then serves it."""
+
+    max_body_bytes: int
+    write_stall_timeout_s: float
+
+    def turn_away(self, client: Client) -> Document | None:
+        """Return the answer that needs no body (unknown path, too large), or None to read it."""
+        ...
+
+    def too_large(self, client: Client) -> Document:
+        """Return the answer to a body that turned out larger than the limit."""
+        ...
+
+    def serve(self, client: Client) -> None:
+        """Serve a whole request; must not raise."""
+        ...
+
+
+class Listener(HTTPServerConnectionDelegate):
+    """Makes a Client of each request on its connections and hands it to the service."""
+
+    def __init__(self, service: Service, departures: Departures) -> None:
+        self.service = service
+        self.departures = departures
+        self.unsent: set[asyncio.Future[None]] = set()
+        """The last writes of answers that are over but have not left yet."""
+
+    def start_request(
+        self,
+        server_conn: object,  # noqa: ARG002 - Tornado's signature
+        request_conn: HTTPConnection,
+    ) -> HTTPMessageDelegate:
+        """Take a new request on a connection."""
+        assert isinstance(request_conn, HTTP1Connection)
+        return Incoming(self, request_conn)
+
+
+class Incoming(HTTPMessageDelegate):
+    """Collects one request."""
+
+    def __init__(self, listener: Listener, connection: HTTP1Connection) -> None:
+        self._listener = listener
+        self._connection = connection
+        self._client: Client | None = None
+        self._pieces: list[bytes] = []
+        self._size_bytes = 0
+        self._refused = False
+        self._linger: asyncio.TimerHandle | None = None
+
+    def headers_received(
+        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+    ) -> None:
+        """Take the head; what can be refused by it alone is refused now."""
+        assert isinstance(start_line, RequestStartLine)
+        service = self._listener.service
+        self._client = Client(self._connection, start_line, headers, self._listener)
+        # The limit is ours to enforce: Tornado would cut the connection without an answer.
+        self._connection.set_max_body_size(1 << 62)
+        document = service.turn_away(self._client)
+        if document is None and _content_length(headers) > service.max_body_bytes:
+            document = service.too_large(self._client)
+        if document is not None:
+            self._refuse(document)
+
+    def data_received(self, chunk: bytes) -> None:
+        """Take a piece of the body, or throw it away."""
+        if self._refused:
+            return
+        assert self._client is not None
+        self._size_bytes += len(chunk)
+        if self._size_bytes > self._listener.service.max_body_bytes:
+            self._pieces.clear()
+            self._refuse(self._listener.service.too_large(self._client))
+        else:
+            self._pieces.append(chunk)
+
+    def finish(self) -> None:
+        """The request is whole."""
+        client = self._client
+        assert client is not None
+        if self._refused:
+            self._end_linger()
+            client.finish()
+            return
+        client.body = b"".join(self._pieces)
+        self._pieces.clear()
+        client.watch()
+        self._listener.service.serve(client)
+
+    def on_connection_close(self) -> None:
+        """Forget a request that never became whole."""
+        self._end_linger()
+        self._pieces.clear()
+        if self._client is not None:
+            self._client.gone = True
+
+    def _refuse(self, document: Document) -> None:
+        """Answer at once and read on for a while: a close with bytes unread resets the answer."""
+        assert self._client is not None
+        self._refused = True
+        self._client.send_early(document)
+        self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._connection.close)
+
+    def _end_linger(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+
+
+def _content_length(headers: HTTPHeaders) -> int:
+    value = headers.get("Content-Length", "0")
+    return int(value) if value.isdecimal() and value.isascii() else 0

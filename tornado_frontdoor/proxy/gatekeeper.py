@@ -1,0 +1,116 @@
+"""The only driver of a Gate in production: futures for those who wait, one timer, one lease each.
+
+Every decision comes from the gate. The keeper tells it what happens (someone arrives, ends, a limit
+comes) and carries out what it answers; no semaphore and no `wait_for` is near a grant, because both
+lose a slot that is granted and given up in the same turn of the loop.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from time import monotonic
+
+from tornado_frontdoor.core.decisions import Admit, Decision, Outcome, Refusal
+from tornado_frontdoor.core.gate import AdmissionLimits, Gate
+from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
+
+__all__ = ["AdmissionLimits", "Gatekeeper", "Lease", "MonotonicClock"]
+
+
+class MonotonicClock:
+    """The machine's monotonic clock, which asyncio's timers run by too."""
+
+    __slots__ = ()
+
+    def now(self) -> float:
+        """Return the current instant in seconds."""
+        return monotonic()
+
+
+class Lease:
+    """A ticket in the hands of one request; `close` gives back whatever it holds."""
+
+    __slots__ = ("_decided", "_keeper", "decision", "ticket")
+
+    def __init__(self, keeper: "Gatekeeper", ticket: Ticket) -> None:
+        self._keeper = keeper
+        self._decided: asyncio.Future[None] | None = None
+        self.ticket = ticket
+        self.decision: Admit | Refusal | None = None
+
+    async def decided(self) -> Admit | Refusal | None:
+        """Wait until the gate has decided; None: the lease was closed before it did."""
+        if self.decision is None and self.ticket.state is not TicketState.GONE:
+            self._decided = self._keeper.loop.create_future()
+            await self._decided
+        return self.decision
+
+    def close(self, outcome: Outcome) -> None:
+        """End the ticket wherever it is, once the transfer is over; again it does nothing."""
+        if self.ticket.state is not TicketState.GONE:
+            self._keeper.finish(self.ticket, outcome)
+            self._wake()
+
+    def decide(self, decision: Admit | Refusal) -> None:
+        """Take what the gate decided."""
+        self.decision = decision
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._decided is not None and not self._decided.done():
+            self._decided.set_result(None)
+
+
+class Gatekeeper:
+    """Drives the gate of one upstream. Must be made within a running loop."""
+
+    def __init__(self, key: UpstreamKey, limits: AdmissionLimits, rng: Random) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.gate = Gate(key, limits, MonotonicClock(), rng)
+        self._waiting: dict[Ticket, Lease] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def enter(self, weight: int = 1) -> Lease:
+        """Bring a new ticket to the gate; the lease knows at once if it need not wait."""
+        ticket = Ticket(weight)
+        lease = Lease(self, ticket)
+        self._waiting[ticket] = lease
+        self._carry_out(self.gate.arrive(ticket))
+        return lease
+
+    def finish(self, ticket: Ticket, outcome: Outcome) -> None:
+        """Tell the gate that a ticket ended."""
+        self._waiting.pop(ticket, None)
+        self._carry_out(self.gate.finish(ticket, outcome))
+
+    def drain(self) -> None:
+        """Refuse the line and all newcomers."""
+        self._carry_out(self.gate.drain())
+
+    def change_limits(self, limits: AdmissionLimits) -> None:
+        """Put new limits in force."""
+        self._carry_out(self.gate.change_limits(limits))
+
+    def close(self) -> None:
+        """Stop the timer; nobody may be inside any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _carry_out(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            lease = self._waiting.pop(decision.ticket)
+            lease.decide(decision if isinstance(decision, Admit) else decision.refusal)
+        deadline_s = self.gate.next_deadline()
+        timer = self._timer
+        if timer is not None:
+            if timer.when() == deadline_s:
+                return
+            timer.cancel()
+            self._timer = None
+        if deadline_s is not None:
+            self._timer = self.loop.call_at(deadline_s, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._timer = None
+        self._carry_out(self.gate.expire())

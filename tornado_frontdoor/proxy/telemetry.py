@@ -1,0 +1,168 @@
+"""What an operator sees: one access line for each request, and Prometheus metrics.
+
+Counters and histograms grow when a request ends. Gauges are not kept: they are read from the gates
+when somebody scrapes, so that they cannot drift from the truth.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from time import monotonic
+from typing import NamedTuple, TextIO
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from tornado_frontdoor.core.decisions import Outcome
+
+BUCKETS_S = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+)
+
+
+class GateReading(NamedTuple):
+    """One gate as it is at this moment, for gauges."""
+
+    upstream: str
+    in_flight: int
+    cap: int | None
+    queued: int
+    queue: int
+    state: str
+
+
+class Record:
+    """What is known of one request when it ends. Times in seconds."""
+
+    __slots__ = (
+        "arrived_s",
+        "bytes_in",
+        "bytes_out",
+        "first_byte_s",
+        "held_s",
+        "model",
+        "request_id",
+        "status",
+        "stream",
+        "surface",
+        "upstream",
+        "waited_s",
+        "weight",
+    )
+
+    def __init__(self, request_id: str, surface: str, arrived_s: float) -> None:
+        self.request_id = request_id
+        self.surface = surface
+        self.arrived_s = arrived_s
+        self.model: str | None = None
+        self.upstream: str | None = None
+        self.status = 0
+        self.stream = False
+        self.weight = 0
+        self.waited_s = 0.0
+        self.held_s = 0.0
+        self.first_byte_s: float | None = None
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+
+class Telemetry:
+    """Counts what ended and writes its line. `state_names` are the values of the state gauge."""
+
+    def __init__(
+        self,
+        access_log: TextIO,
+        readings: Callable[[], Iterable[GateReading]],
+        state_names: tuple[str, ...],
+    ) -> None:
+        self._access_log = access_log
+        self.registry = CollectorRegistry()
+        self.registry.register(_GateGauges(readings, state_names))
+        self._requests = Counter(
+            "frontdoor_requests_total",
+            "Requests that ended, by how",
+            ["surface", "upstream", "outcome"],
+            registry=self.registry,
+        )
+        self._queue_wait = self._histogram("frontdoor_queue_wait_seconds", "Time in the line")
+        self._first_byte = self._histogram(
+            "frontdoor_first_byte_seconds", "From arrival to the first byte of the answer"
+        )
+        self._total = self._histogram(
+            "frontdoor_request_seconds", "From arrival to the end of the answer"
+        )
+
+    def _histogram(self, name: str, help_text: str) -> Histogram:
+        return Histogram(name, help_text, ["upstream"], buckets=BUCKETS_S, registry=self.registry)
+
+    def record(self, record: Record, outcome: Outcome) -> None:
+        """Count a request that has ended and write its access line."""
+        total_s = monotonic() - record.arrived_s
+        upstream = record.upstream or ""
+        self._requests.labels(record.surface, upstream, outcome.label).inc()
+        if record.upstream is not None:
+            self._queue_wait.labels(upstream).observe(record.waited_s)
+            self._total.labels(upstream).observe(total_s)
+            if record.first_byte_s is not None:
+                self._first_byte.labels(upstream).observe(record.first_byte_s)
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "request_id": record.request_id,
+            "surface": record.surface,
+            "model": record.model,
+            "upstream": record.upstream,
+            "outcome": outcome.label,
+            "code": outcome.code,
+            "status": record.status,
+            "waited_s": round(record.waited_s, 6),
+            "held_s": round(record.held_s, 6),
+            "first_byte_s": None if record.first_byte_s is None else round(record.first_byte_s, 6),
+            "total_s": round(total_s, 6),
+            "bytes_in": record.bytes_in,
+            "bytes_out": record.bytes_out,
+            "weight": record.weight,
+            "stream": record.stream,
+        }
+        self._access_log.write(json.dumps(line) + "\n")
+
+    def scrape(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _GateGauges(Collector):
+    """Reads every gate at scrape time."""
+
+    def __init__(
+        self, readings: Callable[[], Iterable[GateReading]], state_names: tuple[str, ...]
+    ) -> None:
+        self._readings = readings
+        self._state_names = state_names
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Yield the gauges."""
+        in_flight = _gauge("frontdoor_in_flight", "Slots taken now")
+        cap = _gauge("frontdoor_cap", "Slots that may be taken; absent where there is no cap")
+        depth = _gauge("frontdoor_queue_depth", "Requests that wait now")
+        limit = _gauge("frontdoor_queue_limit", "Places in the line")
+        state = GaugeMetricFamily(
+            "frontdoor_engine_state",
+            "1 for the state the engine is in",
+            labels=["upstream", "state"],
+        )
+        for reading in self._readings():
+            key = [reading.upstream]
+            in_flight.add_metric(key, reading.in_flight)
+            depth.add_metric(key, reading.queued)
+            limit.add_metric(key, reading.queue)
+            if reading.cap is not None:
+                cap.add_metric(key, reading.cap)
+            for name in self._state_names:
+                state.add_metric([reading.upstream, name], float(name == reading.state))
+        yield from (in_flight, cap, depth, limit, state)
+
+
+def _gauge(name: str, help_text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, help_text, labels=["upstream"])
