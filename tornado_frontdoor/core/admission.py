@@ -19,9 +19,9 @@ line, under the same bound. Two clocks measure a wait, and only one of them runs
 spent while held counts against the hold limit, the rest against `queue_timeout_s`. Both marks grow
 in order of arrival, so the head of the line is always the first to expire.
 
-At one instant the order is: completions, departures, expiries, arrivals. So `finish` leaves alone
-a waiter whose limit falls on this very instant, as the slot that comes free may be for it; `expire`
-and `arrive` do not.
+At one instant the order is: completions, departures, expiries, arrivals. So whatever can free a
+slot (`finish`, `resume`, `change_limits`) leaves alone a waiter whose limit falls on this very
+instant, as the slot may be for it; `expire` and `arrive` do not.
 """
 
 from collections import OrderedDict
@@ -79,8 +79,9 @@ _NOTHING: tuple[Move, ...] = ()
 
 
 class AdmissionController:
-    """The line before one upstream. Not thread-safe, never blocks, O(1) for each call and move.
+    """The line before one upstream. Not thread-safe, never blocks.
 
+    Each call and each move is O(1), but for `waiting` and `change_limits`, which walk the line.
     `now` is the instant of the call in monotonic seconds; it never goes back.
     """
 
@@ -194,11 +195,12 @@ class AdmissionController:
 
         Calling it again while held changes the limit, for those who wait already too.
         """
+        moves: list[Move] = []
+        self._expire_before(now, moves)  # by the clock that ran until now
         if not self._held:
             self._held = True
             self._held_since_s = now
         self._hold_limit_s = limit_s
-        moves: list[Move] = []
         self._expire_until(now, moves)
         return moves
 
@@ -206,10 +208,10 @@ class AdmissionController:
         """Give the capacity back: the engine is proven awake."""
         if not self._held:
             return _NOTHING
+        moves: list[Move] = []
+        self._expire_before(now, moves)  # by the clock that ran until now
         self._held_total_s += now - self._held_since_s
         self._held = False
-        moves: list[Move] = []
-        self._expire_before(now, moves)
         self._grant(now, moves)
         return moves
 
@@ -232,7 +234,7 @@ class AdmissionController:
         for ticket in [waiter for waiter in self._line.values() if waiter.weight > self._cap]:
             del self._line[ticket.number]
             self._turn(ticket, Reason.BAD_REQUEST, moves)
-        self._expire_until(now, moves)
+        self._expire_before(now, moves)
         self._grant(now, moves)
         return moves
 

@@ -7,7 +7,6 @@ so that both machines see one instant.
 """
 
 from collections.abc import Sequence
-from random import Random
 
 from tornado_frontdoor.core.admission import (
     AdmissionController,
@@ -17,7 +16,7 @@ from tornado_frontdoor.core.admission import (
 )
 from tornado_frontdoor.core.clock import Clock
 from tornado_frontdoor.core.decisions import Admit, Decision, Outcome, Reason, Refusal, Refuse
-from tornado_frontdoor.core.pacing import Pacer
+from tornado_frontdoor.core.pacing import Pacer, Randomness
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
 
 __all__ = ["AdmissionLimits", "Gate"]
@@ -30,7 +29,7 @@ class Gate:
     """The only way to an upstream, whatever route or dialect a request came by."""
 
     def __init__(
-        self, key: UpstreamKey, limits: AdmissionLimits, clock: Clock, rng: Random
+        self, key: UpstreamKey, limits: AdmissionLimits, clock: Clock, rng: Randomness
     ) -> None:
         self.key = key
         self._clock = clock

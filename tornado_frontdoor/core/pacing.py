@@ -5,7 +5,7 @@ the whole crowd back in one instant. Each refusal therefore gets a return time o
 slot interval after the last one promised, no sooner than the line as it stands can have drained.
 """
 
-from random import Random
+from typing import Protocol
 
 SHORTEST_S = 1.0
 LONGEST_S = 59.0
@@ -17,10 +17,18 @@ _WEIGHT_OF_NEWEST = 0.1
 """Share of the newest observation in the moving mean, once ten were made."""
 
 
+class Randomness(Protocol):
+    """What pacing needs of a `random.Random`; the core draws no number of its own."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """Return a number between `a` and `b`."""
+        ...
+
+
 class Pacer:
     """Observes how long slots are held; promises return times. One for each gate."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Randomness) -> None:
         self._rng = rng
         self._observed = 0
         self._mean_slot_s = 0.0
@@ -47,4 +55,5 @@ class Pacer:
         if promise_s - now > LONGEST_S:
             return self._rng.uniform(LONGEST_S / 2, LONGEST_S)
         self._promised_s = promise_s
-        return promise_s - now
+        # (now + 1.0) - now may come out a rounding below 1.0, and one second is the least.
+        return max(promise_s - now, SHORTEST_S)

@@ -46,6 +46,7 @@ class Ticket:
     """One request's place in one gate; `weight` is the number of slots it takes (>= 1).
 
     Only the AdmissionController writes to it. `number` is its order of arrival at the gate.
+    Raises ValueError for a weight below 1, which would lift the cap.
     """
 
     __slots__ = (
@@ -59,6 +60,8 @@ class Ticket:
     )
 
     def __init__(self, weight: int = 1) -> None:
+        if weight < 1:
+            raise ValueError(f"weight must be at least 1, not {weight}")
         self.weight = weight
         self.number = 0
         self.state = TicketState.NEW

@@ -1,0 +1,350 @@
+"""The laws of admission and waking as witnesses: told what happened, they speak up if it was wrong.
+
+A witness keeps its own books and shares nothing with the machines it watches. Whoever drives a gate
+(a test, the simulated model, the live proxy's observer) tells it each event and then each decision,
+in their order; `settled` closes the event. `LawError.law` is the number of the law:
+
+1. In flight never exceeds the cap; inside never exceeds cap + line.
+2. Admission is in arrival order among those that did not leave or expire.
+3. Nobody waits, or is turned away as one too many, beside a free slot of an awake engine.
+4. Each ticket ends exactly once, with one outcome, and the books agree with the gauges.
+5. Nobody waits past their deadline; nobody is sent away before it.
+6. At every rest, in flight + waiting = 0 and the engine's own running + waiting = 0.
+7. Only an engine whose wake was proven sees a request; one wake at a time; no sleep while anyone is
+   inside.
+8. A refused, expired or departed request never reaches the engine.
+9. Same seed, same version: the same trace, byte for byte (`digest`).
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from math import inf
+from typing import NamedTuple
+
+from tornado_frontdoor.core.decisions import OUTCOME_OF, Admit, Decision, Outcome, Reason
+
+
+class LawError(AssertionError):
+    """What happened breaks a law; `law` is its number in this module's list."""
+
+    def __init__(self, law: int, what: str) -> None:
+        super().__init__(f"law {law}: {what}")
+        self.law = law
+
+
+class _Waiter(NamedTuple):
+    weight: int
+    arrived_s: float
+    awake_mark_s: float
+    held_mark_s: float
+
+
+class LineWitness:
+    """Watches one gate: laws 1 to 6 and 8. Each call is O(1), but for `limits_changed`.
+
+    Tickets are known by a number. `tolerance_s` is how far a clock that is not exact may be off:
+    0 in simulated time, a few milliseconds before a live proxy.
+    """
+
+    def __init__(
+        self, cap: int | None, queue: int, queue_timeout_s: float, *, tolerance_s: float = 0.0
+    ) -> None:
+        self.arrivals = 0
+        self.ends: Counter[Outcome] = Counter()
+        self.in_flight_max = 0
+        self.queued_max = 0
+        self._tolerance_s = tolerance_s
+        self._cap: float = inf if cap is None else cap
+        self._queue = queue
+        self._timeout_s = queue_timeout_s
+        self._line: OrderedDict[int, _Waiter] = OrderedDict()
+        self._flying: dict[int, int] = {}
+        self._used = 0
+        self._newcomer: int | None = None
+        self._draining = False
+        self._held = False
+        self._hold_limit_s = inf
+        self._shorter_limit_s = inf
+        self._now = -inf
+        self._awake_s = 0.0
+        self._held_s = 0.0
+
+    # What happens to a gate
+
+    def arrived(self, now: float, number: int, weight: int = 1) -> None:
+        """Note a new ticket; its decision, if any, follows before `settled`."""
+        self._pass(now)
+        if number in self._line or number in self._flying:
+            raise LawError(4, f"ticket {number} arrives while it is inside")
+        self.arrivals += 1
+        self._newcomer = number
+        self._line[number] = _Waiter(weight, now, self._awake_s, self._held_s)
+
+    def ended(self, now: float, number: int, outcome: Outcome) -> None:
+        """Note that the driver finished a ticket that waited or was in flight."""
+        self._pass(now)
+        if number in self._flying:
+            self._used -= self._flying.pop(number)
+        elif self._line.pop(number, None) is None:
+            raise LawError(4, f"ticket {number} ends and is not inside")
+        self.ends[outcome] += 1
+
+    def held(self, now: float, limit_s: float) -> None:
+        """Note that capacity is 0 from now on, and how long anyone may wait for that to end."""
+        self._pass(now)
+        before_s = self._hold_limit_s if self._held else inf
+        self._shorter_limit_s = min(before_s, limit_s)
+        self._hold_limit_s = limit_s
+        self._held = True
+
+    def resumed(self, now: float) -> None:
+        """Note that the engine is proven awake."""
+        self._pass(now)
+        self._held = False
+
+    def drained(self, now: float) -> None:
+        """Note that everyone who waits and all newcomers are to be refused."""
+        self._pass(now)
+        self._draining = True
+
+    def limits_changed(
+        self, now: float, cap: int | None, queue: int, queue_timeout_s: float
+    ) -> None:
+        """Note new limits; those inside may exceed them until they are gone."""
+        self._pass(now)
+        self._cap = inf if cap is None else cap
+        self._queue = queue
+        self._timeout_s = queue_timeout_s
+
+    # What the gate decided
+
+    def decided(self, now: float, decisions: Iterable[Decision]) -> None:
+        """Judge decisions of the core in the order in which they were made."""
+        for decision in decisions:
+            if isinstance(decision, Admit):
+                self.admitted(now, decision.ticket.number, decision.waited_s, decision.held_s)
+            else:
+                self.refused(now, decision.ticket.number, decision.refusal.reason)
+
+    def admitted(
+        self, now: float, number: int, waited_s: float | None = None, held_s: float | None = None
+    ) -> None:
+        """Judge an admission and, where it is told, how long the ticket is said to have waited."""
+        self._pass(now)
+        if number not in self._line:
+            raise LawError(4, f"ticket {number} is admitted and does not wait")
+        head = next(iter(self._line))
+        if number != head:
+            raise LawError(2, f"ticket {number} is admitted before {head}, which came earlier")
+        if self._held or self._draining:
+            raise LawError(7, f"ticket {number} is admitted while capacity is 0")
+        waiter = self._line.pop(number)
+        self._judge_wait(number, waiter, now, waited_s, held_s)
+        if self._awake_s - waiter.awake_mark_s > self._timeout_s + self._tolerance_s:
+            raise LawError(5, f"ticket {number} is admitted past its limit")
+        self._flying[number] = waiter.weight
+        self._used += waiter.weight
+        self.in_flight_max = max(self.in_flight_max, self._used)
+        if self._used > self._cap:
+            raise LawError(1, f"{self._used} slots in flight, the cap is {self._cap}")
+
+    def refused(self, now: float, number: int, reason: Reason) -> None:
+        """Judge a refusal: whether the ticket waits, and whether the reason is true."""
+        self._pass(now)
+        waiter = self._line.pop(number, None)
+        if waiter is None:
+            raise LawError(4, f"ticket {number} is refused and does not wait")
+        early_s = self._tolerance_s
+        match reason:
+            case Reason.QUEUE_FULL:
+                self._judge_full(number, waiter)
+            case Reason.QUEUE_TIMEOUT:
+                if self._awake_s - waiter.awake_mark_s < self._timeout_s - early_s:
+                    raise LawError(5, f"ticket {number} is expired before its limit")
+            case Reason.MODEL_WAKING | Reason.UPSTREAM_DOWN:
+                if self._held_s - waiter.held_mark_s < self._shorter_limit_s - early_s:
+                    raise LawError(5, f"ticket {number} is told to come back before its hold ends")
+            case Reason.DRAINING:
+                if not self._draining:
+                    raise LawError(4, f"ticket {number} is refused for a drain that is not on")
+            case _:
+                if waiter.weight <= self._cap:
+                    raise LawError(4, f"ticket {number} fits and is refused as {reason.value}")
+        self.ends[OUTCOME_OF[reason]] += 1
+
+    def settled(self, now: float) -> None:
+        """Judge what is left once all decisions of one event were made."""
+        self._pass(now)
+        newcomer, self._newcomer = self._newcomer, None
+        self._shorter_limit_s = self._hold_limit_s
+        queued = len(self._line)
+        self.queued_max = max(self.queued_max, queued)
+        if newcomer in self._line and queued > self._places():
+            raise LawError(1, f"ticket {newcomer} waits, and the line is longer than its limit")
+        if not queued:
+            return
+        if self._draining:
+            raise LawError(4, f"{queued} tickets wait after a drain")
+        number, head = next(iter(self._line.items()))
+        if not self._held and self._used + head.weight <= self._cap:
+            raise LawError(3, f"ticket {number} waits beside a free slot")
+        if self._overdue_s(head) > self._tolerance_s:
+            raise LawError(5, f"ticket {number} waits past its limit")
+
+    # What can be compared with the outside
+
+    @property
+    def inside(self) -> int:
+        """Tickets in flight or waiting, by these books."""
+        return len(self._line) + len(self._flying)
+
+    def agree(self, in_flight: int, queued: int) -> None:
+        """Compare the gate's gauges, and the sum of all ends, with these books."""
+        if (in_flight, queued) != (self._used, len(self._line)):
+            raise LawError(
+                4,
+                f"gauges say {in_flight} in flight, {queued} queued; "
+                f"the books {self._used} and {len(self._line)}",
+            )
+        if self.arrivals != self.ends.total() + self.inside:
+            raise LawError(4, f"{self.arrivals} arrived, {self.ends.total()} ended")
+
+    def engine_saw(self, number: int) -> None:
+        """Judge that a ticket's request reached the engine."""
+        if number not in self._flying:
+            raise LawError(8, f"the request of ticket {number} reached the engine")
+
+    def at_rest(self, engine_running: int = 0, engine_waiting: int = 0) -> None:
+        """Judge a moment at which nothing is meant to go on anywhere."""
+        if self.inside or engine_running or engine_waiting:
+            raise LawError(
+                6,
+                f"at rest {self.inside} tickets are inside; the engine runs {engine_running} "
+                f"and lets {engine_waiting} wait",
+            )
+
+    # How
+
+    def _pass(self, now: float) -> None:
+        if now == self._now:
+            return
+        if now < self._now:
+            raise ValueError(f"time does not run backwards: {now} < {self._now}")
+        if self._now > -inf:
+            if self._held:
+                self._held_s += now - self._now
+            else:
+                self._awake_s += now - self._now
+        self._now = now
+
+    def _places(self) -> float:
+        """Return how many may wait now; slots that nobody can have while held are places too."""
+        free = max(0, self._cap - self._used) if self._held and self._cap < inf else 0
+        return self._queue + free
+
+    def _overdue_s(self, waiter: _Waiter) -> float:
+        if self._held:
+            return self._held_s - waiter.held_mark_s - self._hold_limit_s
+        return self._awake_s - waiter.awake_mark_s - self._timeout_s
+
+    def _judge_full(self, number: int, waiter: _Waiter) -> None:
+        if number != self._newcomer:
+            raise LawError(4, f"ticket {number} lost its place in the line")
+        fits = not self._held and not self._line and self._used + waiter.weight <= self._cap
+        if fits or len(self._line) < self._places():
+            raise LawError(3, f"ticket {number} is refused as one too many, and there is room")
+
+    def _judge_wait(
+        self,
+        number: int,
+        waiter: _Waiter,
+        now: float,
+        waited_s: float | None,
+        held_s: float | None,
+    ) -> None:
+        told = ((waited_s, now - waiter.arrived_s), (held_s, self._held_s - waiter.held_mark_s))
+        for said_s, true_s in told:
+            if said_s is not None and abs(said_s - true_s) > self._tolerance_s:
+                raise LawError(5, f"ticket {number} waited {true_s} s, and {said_s} s are told")
+
+
+class EngineWitness:
+    """Watches one engine from outside its gate: law 7."""
+
+    def __init__(self, *, proven: bool = False) -> None:
+        self.wakes = 0
+        self._proven = proven
+        self._waking = False
+
+    def wake_began(self) -> None:
+        """Note the first step of a wake sequence."""
+        if self._waking:
+            raise LawError(7, "a second wake begins while one runs")
+        self.wakes += 1
+        self._waking = True
+        self._proven = False
+
+    def wake_ended(self, *, proven: bool) -> None:
+        """Note that the sequence is over, and whether its proof succeeded."""
+        if not self._waking:
+            raise LawError(7, "a wake ends that never began")
+        self._waking = False
+        self._proven = proven
+
+    def sleep_began(self, inside: int) -> None:
+        """Note that the engine is put to sleep, and how many tickets its gate holds."""
+        if self._waking:
+            raise LawError(7, "the engine is put to sleep while it wakes")
+        if inside:
+            raise LawError(7, f"the engine is put to sleep with {inside} tickets inside")
+        self._proven = False
+
+    def lost(self) -> None:
+        """Note that the engine died, restarted or cannot be reached: nothing is proven any more."""
+        self._waking = False
+        self._proven = False
+
+    def saw_request(self) -> None:
+        """Judge that a request reached the engine."""
+        if not self._proven:
+            raise LawError(7, "a request reached an engine whose wake was not proven")
+
+
+def judge_engine_counters(
+    counters: Mapping[str, object],
+    cap: int,
+    admitted: Sequence[str],
+    *,
+    in_order: bool = True,
+    at_rest: bool = True,
+) -> None:
+    """Judge an engine stand-in's own counters (`GET /stand-in/stats`): laws 1, 2, 6 and 8.
+
+    `admitted` are the request ids in the order in which they were admitted. The engine may have
+    missed some of them (a client may go in between), but may know no other. Two that are admitted
+    in one instant may meet on their way: say `in_order=False` where that can happen.
+    """
+    highest = counters["max_concurrent"]
+    assert isinstance(highest, int)
+    if highest > cap:
+        raise LawError(1, f"the engine ran {highest} at once, the cap is {cap}")
+    seen = counters["order"]
+    assert isinstance(seen, list)
+    strangers = set(seen) - set(admitted)
+    if strangers:
+        raise LawError(8, f"the engine saw what was never admitted: {sorted(strangers)[:3]}")
+    rest = iter(admitted)
+    if in_order and not all(any(known == request for known in rest) for request in seen):
+        raise LawError(2, "the engine saw requests in another order than that of admission")
+    if at_rest and (counters["in_flight"] or counters["waiting"]):
+        raise LawError(6, f"at rest the engine still counts {dict(counters)}")
+
+
+def digest(trace: Iterable[str]) -> str:
+    """Return the SHA-256 of a trace, for law 9: compare it between processes and drivers."""
+    lines = sha256()
+    for line in trace:
+        lines.update(line.encode())
+        lines.update(b"\n")
+    return lines.hexdigest()
