@@ -1,0 +1,199 @@
+"""CPU of the whole front door for each request and each relayed chunk, beside two minimal proxies.
+
+All run in one go, in turn, against the same engine on this machine, so that the ratios hold when
+the machine's speed drifts. CPU is user plus system time of the proxy's process alone.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ROOT / "bin" / "peers"
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+CHUNKS = 200
+MESSAGE = "Tell me about the front door. " * 30
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def cpu_s(process: subprocess.Popen[bytes]) -> float:
+    """Return the CPU seconds that a process has used so far."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def request(stream: bool) -> bytes:
+    """Return the request that is sent over and over."""
+    body = json.dumps(
+        {
+            "model": "reasoning",
+            "stream": stream,
+            "messages": [{"role": "user", "content": MESSAGE}],
+        }
+    ).encode()
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n"
+        "Content-Type: application/json\r\nUser-Agent: OpenAI/Python\r\n"
+        f"Authorization: Bearer none\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def run_client(port: int, requests: int, payload: bytes, end: bytes) -> None:
+    """Send `requests` one after another on one connection; each answer ends with `end`."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
+    for _ in range(requests):
+        writer.write(payload)
+        if end:
+            await reader.readuntil(end)
+        else:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            if b"content-length" in head:
+                length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
+                await reader.readexactly(length)
+            else:
+                await reader.readuntil(b"0\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+
+
+async def load(port: int, clients: int, each: int, stream: bool) -> None:
+    """Run some clients at once."""
+    end = b"[DONE]\n\n\r\n0\r\n\r\n" if stream else b""
+    await asyncio.gather(
+        *(run_client(port, each, request(stream), end) for _ in range(clients))
+    )
+
+
+def configuration(folder: Path, engine: int) -> Path:
+    """Write the front door's configuration; the cap is above what the load brings."""
+    path = folder / "bench.toml"
+    path.write_text(
+        f"""[server]
+[surfaces]
+anthropic = false
+[upstreams.reasoning]
+url = "http://127.0.0.1:{engine}"
+[upstreams.reasoning.admission]
+slots = 65
+cap = 64
+queue = 64
+queue_timeout_s = 30
+[models.reasoning]
+upstream = "reasoning"
+"""
+    )
+    return path
+
+
+def start(name: str, engine: int, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start one proxy; returns its process and port once it accepts."""
+    port = free_port()
+    url = f"http://127.0.0.1:{engine}"
+    if name == "frontdoor":
+        command = [
+            *(sys.executable, "-m", "tornado_frontdoor.cli", "serve"),
+            *("--config", str(configuration(folder, engine))),
+            *("--listen", f"127.0.0.1:{port}", "--admin-listen", "127.0.0.1:0"),
+        ]
+    else:
+        command = [sys.executable, str(PEERS / f"{name}_proxy.py"), str(port), url]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=(folder / f"{name}.log").open("wb"),
+    )
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return process, port
+        time.sleep(0.05)
+    raise SystemExit(f"{name} did not start: {(folder / f'{name}.log').read_text()}")
+
+
+def measure(names: list[str], rounds: int, requests: int, streams: int) -> dict[str, dict[str, list[float]]]:
+    """Return microseconds of CPU for each request and chunk, a value for each round."""
+    results: dict[str, dict[str, list[float]]] = {n: {"request": [], "chunk": []} for n in names}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        engine_port = free_port()
+        processes = [
+            subprocess.Popen(
+                [sys.executable, str(PEERS / "engine.py"), str(engine_port), str(CHUNKS), "4"]
+            )
+        ]
+        try:
+            time.sleep(0.5)
+            proxies = {}
+            for proxy in names:
+                proxies[proxy] = start(proxy, engine_port, folder)
+                processes.append(proxies[proxy][0])
+                asyncio.run(load(proxies[proxy][1], 4, 50, stream=False))  # warm up
+                asyncio.run(load(proxies[proxy][1], 4, 1, stream=True))
+            for _ in range(rounds):
+                for proxy, (process, port) in proxies.items():
+                    before = cpu_s(process)
+                    asyncio.run(load(port, 8, requests // 8, stream=False))
+                    per_request = (cpu_s(process) - before) / (requests // 8 * 8)
+                    before = cpu_s(process)
+                    asyncio.run(load(port, streams, 2, stream=True))
+                    used = cpu_s(process) - before - per_request * streams * 2
+                    results[proxy]["request"].append(per_request * 1e6)
+                    results[proxy]["chunk"].append(used / (streams * 2 * CHUNKS) * 1e6)
+        finally:
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.wait()
+    return results
+
+
+def main() -> int:
+    """Measure and print; returns 1 when a target is missed."""
+    parser = argparse.ArgumentParser(prog="bin/bench proxy", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=4000, help="for each proxy and round")
+    parser.add_argument("--streams", type=int, default=24, help=f"at once, of {CHUNKS} chunks each")
+    parser.add_argument("--only", help="measure this one alone")
+    options = parser.parse_args()
+    names = [options.only] if options.only else ["frontdoor", "aiohttp", "fastapi"]
+    results = measure(names, options.rounds, options.requests, options.streams)
+    print(f"{'':12}{'request us':>12}{'chunk us':>12}   (median of {options.rounds} rounds)")
+    for name, values in results.items():
+        request_us, chunk_us = (statistics.median(values[kind]) for kind in ("request", "chunk"))
+        print(f"{name:12}{request_us:12.1f}{chunk_us:12.1f}")
+    if options.only:
+        return 0
+    ok = True
+    for peer, kind, target in (
+        ("aiohttp", "request", 1.6),
+        ("fastapi", "request", 0.3),
+        ("aiohttp", "chunk", 1.0),
+    ):
+        pairs = zip(results["frontdoor"][kind], results[peer][kind], strict=True)
+        ratio = statistics.median(ours / theirs for ours, theirs in pairs)
+        met = ratio <= target
+        ok = ok and met
+        print(f"{kind} / {peer}: {ratio:.2f} (target <= {target}) {'ok' if met else 'MISSED'}")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
