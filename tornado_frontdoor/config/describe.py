@@ -69,8 +69,8 @@ def find_warnings(settings: Settings) -> list[str]:
     for name, model in settings.models.items():
         if name in settings.upstreams and model.upstream != name:
             warnings.append(
-                f"models.{name}: is served by {model.upstream}, and admin calls for {name!r} "
-                "mean the upstream of that name"
+                f"models.{name}: is served by {model.upstream}, "
+                f"while admin calls for it mean the upstream {name}"
             )
     return warnings + [str(line) for line in gpu_budget(settings) if line.fits is False]
 

@@ -8,7 +8,7 @@ table has exactly the fields of its class; `Table` sees to the first and a test 
 import dataclasses
 from typing import Any, ClassVar
 
-from marshmallow import Schema, fields
+from marshmallow import Schema, fields, validate
 
 from tornado_frontdoor.config import settings
 from tornado_frontdoor.config.values import (
@@ -85,6 +85,7 @@ class Named(fields.Dict):
             keys=name,
             values=fields.Nested(table),
             required=True,
+            validate=validate.Length(min=1, error=none),
             error_messages={"required": none, "invalid": NOT_A_TABLE},
         )
 

@@ -1,0 +1,61 @@
+"""`frontdoor check` says what a configuration means."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from tornado_frontdoor.config import load
+from tornado_frontdoor.config.describe import describe, describe_json, find_warnings
+
+Write = Callable[[str], Path]
+
+
+def test_text_has_listeners_caps_models_and_routes(good: str, write: Write) -> None:
+    text = describe(load(write(good)))
+    assert "public listener  127.0.0.1:8080 for /v1 and /llm" in text
+    assert "admin listener   127.0.0.1:8010\n" in text
+    assert "upstream reasoning at http://engine-a:8000" in text
+    assert "6 of 8 slots (2 left to operators), 8 in line for at most 30 s" in text
+    assert "admission  uncapped" in text
+    assert "level 1 after 900 s idle, level 2 after 10800 s idle" in text
+    assert "model reasoning from reasoning, also as r1, claude-*" in text
+    assert "chat_default goes to text-35b" in text
+    assert "warning" not in text
+    assert not text.endswith("\n")
+
+
+def test_json_has_the_same_as_values(good: str, write: Write) -> None:
+    path = write(good)
+    told = json.loads(describe_json(load(path)))
+    assert told["file"] == str(path)
+    assert told["listeners"] == {"public": "127.0.0.1:8080", "admin": "127.0.0.1:8010"}
+    assert told["surfaces"] == ["/v1", "/llm"]
+    reasoning = told["upstreams"]["reasoning"]
+    assert (reasoning["slots"], reasoning["cap"], reasoning["headroom"]) == (8, 6, 2)
+    assert (reasoning["queue"], reasoning["queue_timeout_s"]) == (8, 30)
+    assert told["upstreams"]["text"]["cap"] is None
+    assert told["upstreams"]["text"]["max_waiting"] == 64
+    assert told["models"]["reasoning"]["aliases"] == ["r1", "claude-*"]
+    assert told["routes"] == {"chat_default": "text-35b"}
+    assert told["warnings"] == []
+
+
+def test_what_is_legal_but_odd_is_a_warning(good: str, write: Write) -> None:
+    text = (
+        good.replace("[models.Text-35B]", "[models.reasoning2]")
+        .replace(
+            '[models.reasoning]\nupstream = "reasoning"', '[models.text]\nupstream = "reasoning"'
+        )
+        .replace('[models.reasoning2]\nupstream = "text"', '[models.x]\nupstream = "reasoning"')
+        .replace('chat_default = "text-35b"', "")
+        .replace("max_waiting = 64", "max_waiting = 64\nidle_sleep_s = 0\nidle_offload_s = 0")
+        .replace(
+            "[upstreams.text]", "[upstreams.reasoning.sleep]\nmax_waiting = 2\n[upstreams.text]"
+        )
+    )
+    assert find_warnings(load(write(text))) == [
+        "upstreams.text: no model names it, so nothing can reach it",
+        "upstreams.reasoning.sleep.max_waiting: has no effect beside an admission table",
+        "upstreams.text.sleep: both idle tiers are 0, so only an admin call puts it to sleep",
+        "models.text: is served by reasoning, while admin calls for it mean the upstream text",
+    ]
