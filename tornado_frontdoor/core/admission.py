@@ -212,6 +212,7 @@ class AdmissionController:
         self._expire_before(now, moves)  # by the clock that ran until now
         self._held_total_s += now - self._held_since_s
         self._held = False
+        self._expire_before(now, moves)  # a shorter queue_timeout_s may have come meanwhile
         self._grant(now, moves)
         return moves
 

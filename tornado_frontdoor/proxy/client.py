@@ -16,7 +16,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from secrets import token_hex
 from time import monotonic, time_ns
-from typing import Protocol
+from typing import Any, Protocol
 
 from tornado.http1connection import HTTP1Connection
 from tornado.httputil import (
@@ -32,6 +32,8 @@ from tornado.iostream import StreamClosedError
 from tornado_frontdoor.proxy.departures import Departures, is_gone
 from tornado_frontdoor.surfaces.base import Document, Headers
 
+BODY_TIMEOUT_S = 120.0
+"""A body must have come in by then; 64 MiB take 5 s at 100 Mbit/s."""
 BACKLOG_BYTES = 256 * 1024
 """How far a client may fall behind before its engine is paused."""
 LINGER_S = 5.0
@@ -64,6 +66,7 @@ class Client:
         "body",
         "bytes_out",
         "ended",
+        "found",
         "gone",
         "headers",
         "id",
@@ -93,6 +96,8 @@ class Client:
         self.id = new_request_id()
         self.arrived_s = monotonic()
         self.headers: dict[str, str] = {name.lower(): value for name, value in headers.items()}
+        self.found: Any = None
+        """Whatever the service learned from the head and wants back with the body."""
         self.body = b""
         self.status = 0
         self.bytes_out = 0
@@ -343,10 +348,14 @@ class Incoming(HTTPMessageDelegate):
         # The limit is ours to enforce: Tornado would cut the connection without an answer.
         self._connection.set_max_body_size(1 << 62)
         document = service.turn_away(self._client)
-        if document is None and _content_length(headers) > service.max_body_bytes:
+        length_bytes = _content_length(headers)
+        if document is None and length_bytes > service.max_body_bytes:
             document = service.too_large(self._client)
         if document is not None:
             self._refuse(document)
+        # Most bodies have come in with their head; only one that has not needs a timer.
+        if length_bytes > self._connection.stream._read_buffer_size or length_bytes == 0:  # noqa: SLF001
+            self._connection.set_body_timeout(BODY_TIMEOUT_S)
 
     def data_received(self, chunk: bytes) -> None:
         """Take a piece of the body, or throw it away."""

@@ -1,4 +1,4 @@
-"""The only driver of a Gate in production: futures for those who wait, one timer, one lease each.
+"""The only driver of a Gate in production: a lease for each request, one timer for all.
 
 Every decision comes from the gate. The keeper tells it what happens (someone arrives, ends, a limit
 comes) and carries out what it answers; no semaphore and no `wait_for` is near a grant, because both
@@ -6,7 +6,7 @@ lose a slot that is granted and given up in the same turn of the loop.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from time import monotonic
 
@@ -28,37 +28,37 @@ class MonotonicClock:
 
 
 class Lease:
-    """A ticket in the hands of one request; `close` gives back whatever it holds."""
+    """A ticket in the hands of one request; `close` gives back whatever it holds.
 
-    __slots__ = ("_decided", "_keeper", "decision", "ticket")
+    Look at `decision` first: most need not wait. Whoever must sets `on_decision`, which is called
+    once, on a turn of its own, unless the lease is closed before.
+    """
+
+    __slots__ = ("_keeper", "decision", "on_decision", "ticket")
 
     def __init__(self, keeper: "Gatekeeper", ticket: Ticket) -> None:
         self._keeper = keeper
-        self._decided: asyncio.Future[None] | None = None
         self.ticket = ticket
         self.decision: Admit | Refusal | None = None
-
-    async def decided(self) -> Admit | Refusal | None:
-        """Wait until the gate has decided; None: the lease was closed before it did."""
-        if self.decision is None and self.ticket.state is not TicketState.GONE:
-            self._decided = self._keeper.loop.create_future()
-            await self._decided
-        return self.decision
+        self.on_decision: Callable[[Admit | Refusal], None] | None = None
 
     def close(self, outcome: Outcome) -> None:
         """End the ticket wherever it is, once the transfer is over; again it does nothing."""
+        self.on_decision = None
         if self.ticket.state is not TicketState.GONE:
             self._keeper.finish(self.ticket, outcome)
-            self._wake()
 
     def decide(self, decision: Admit | Refusal) -> None:
         """Take what the gate decided."""
         self.decision = decision
-        self._wake()
+        if self.on_decision is not None:
+            # On a turn of its own: whoever caused this is in the middle of something.
+            self._keeper.loop.call_soon(self._tell)
 
-    def _wake(self) -> None:
-        if self._decided is not None and not self._decided.done():
-            self._decided.set_result(None)
+    def _tell(self) -> None:
+        if self.on_decision is not None:  # closed meanwhile: then nobody wants to know
+            assert self.decision is not None
+            self.on_decision(self.decision)
 
 
 class Gatekeeper:

@@ -58,14 +58,13 @@ class FrontDoor:
         self.passages: set[Passage] = set()
         self.empty = asyncio.Event()
         """Set by the last passage that ends while draining."""
-        self._tasks: set[asyncio.Task[None]] = set()
 
     # A head comes in
 
     def turn_away(self, client: Client) -> Document | None:
         """Answer by the head alone where no body is needed to know better."""
         try:
-            self._find(client)
+            client.found = self._find(client)
         except Refused as refused:
             surface = self._surface_of(client.target)
             return self._refused(client, surface, refused.refusal)
@@ -82,7 +81,8 @@ class FrontDoor:
 
     def serve(self, client: Client) -> None:
         """Serve a request; the engine's part goes on as a task of its own."""
-        surface, route, query = self._find(client)
+        found: tuple[Surface | None, Route, str] = client.found
+        surface, route, query = found
         if surface is None:
             client.send(self._health())
             return
@@ -103,9 +103,7 @@ class FrontDoor:
             return
         passage = Passage(self, client, surface, exchange, record)
         self.passages.add(passage)
-        task = asyncio.get_running_loop().create_task(passage.walk())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        passage.enter()
 
     def _find(self, client: Client) -> tuple[Surface | None, Route, str]:
         """Return who answers; None for the front door itself. Raises Refused."""
@@ -197,7 +195,7 @@ class Passage:
         self._upstream = door.upstreams[exchange.request.upstream]
         self._lease = self._upstream.enter(exchange.request)
         self._transfer: Transfer | None = None
-        self._over = asyncio.get_running_loop().create_future()
+        self._over = False
         self._silent_since_s = 0.0
         self._keep_alive_timer: asyncio.TimerHandle | None = None
         self.record = record
@@ -207,33 +205,36 @@ class Passage:
         record.weight = exchange.request.weight
         client.on_gone = self._client_left
 
-    async def walk(self) -> None:
-        """Wait for a slot, ask the engine, and be there until the last byte."""
-        decision = await self._lease.decided()
-        if decision is None:
-            return  # the client left the line; `_client_left` has said so
+    # The gate
+
+    def enter(self) -> None:
+        """Go on at once where the gate has decided already, else when it does."""
+        if self._lease.decision is None:
+            self._lease.on_decision = self._decided
+        else:
+            self._decided(self._lease.decision)
+
+    def _decided(self, decision: Admit | Refusal) -> None:
         if isinstance(decision, Refusal):
             self._refuse(decision)
             return
-        self._note_wait(decision)
+        self.record.waited_s = decision.waited_s
+        self.record.held_s = decision.held_s
         # The grant may have come in the very turn in which the client left: look once more, so that
         # a request nobody waits for never reaches the engine.
         if decision.waited_s and not self._client.is_still_there():
             return
-        if self._client.gone:
-            return
         self._transfer = self._upstream.start(self._request, self._client.id, self)
-        await self._over
 
     def abandon(self, reason: Reason, detail: str) -> None:
         """Break off because the front door goes away."""
-        if self._transfer is not None and not self._over.done():
+        if self._transfer is not None and not self._over:
             self._fail(reason, detail)
 
     # The client
 
     def _client_left(self) -> None:
-        if self._over.done():
+        if self._over:
             return
         if self._transfer is None:
             self._conclude(Outcome.CLIENT_GONE_QUEUED)
@@ -244,7 +245,7 @@ class Passage:
 
     def on_head(self, status: int, headers: list[tuple[str, str]]) -> None:
         """Pass the head on, unless the dialect wants to see the whole answer first."""
-        if self._over.done():
+        if self._over:
             return
         head = self._relay.head(status, headers)
         if head is not None:
@@ -257,7 +258,7 @@ class Passage:
 
     def on_data(self, chunk: bytes) -> bool:
         """Pass a piece on; False: the client is slow, wait for `resume`."""
-        if self._over.done():
+        if self._over:
             return True
         record = self.record
         if record.first_byte_s is None:
@@ -275,7 +276,7 @@ class Passage:
 
     def on_end(self, end: TransferEnd, detail: str) -> None:
         """Take the end of the transfer, whatever it was."""
-        if self._over.done():
+        if self._over:
             return
         match end:
             case TransferEnd.COMPLETE:
@@ -309,7 +310,7 @@ class Passage:
 
     def _conclude(self, outcome: Outcome, ending: Ending | None = None) -> None:
         """End the passage, once: transfer, slot, client, line, in this order."""
-        self._over.set_result(None)
+        self._over = True
         if self._keep_alive_timer is not None:
             self._keep_alive_timer.cancel()
         if self._transfer is not None:
@@ -334,10 +335,6 @@ class Passage:
             client.finish_rudely(ending.data)
 
     # How
-
-    def _note_wait(self, admit: Admit) -> None:
-        self.record.waited_s = admit.waited_s
-        self.record.held_s = admit.held_s
 
     def _marks(self) -> list[tuple[str, str]]:
         marks = [("X-Frontdoor-Upstream", str(self._request.upstream))]

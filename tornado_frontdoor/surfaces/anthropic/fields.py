@@ -1,0 +1,75 @@
+"""Reading JSON that anybody may have written: the value, or a refusal that names its path."""
+
+from json import JSONEncoder
+from typing import Any
+
+from tornado_frontdoor.core.decisions import Reason
+from tornado_frontdoor.surfaces.base import Refused
+
+Json = dict[str, Any]
+
+encode = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+"""Compact JSON with its characters as they are."""
+
+
+def to_bytes(text: str) -> bytes:
+    r"""Return JSON text as UTF-8; a lone surrogate, which UTF-8 has not, becomes its `\uXXXX`."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def wrong(path: str, why: str) -> Refused:
+    """Return the refusal of a field, in the API's own form: the path, a colon, the reason."""
+    return Refused(Reason.BAD_REQUEST, f"{path}: {why}", path)
+
+
+def object_at(value: object, path: str) -> Json:
+    """Return a JSON object."""
+    if not isinstance(value, dict):
+        raise wrong(path, "must be an object")
+    return value
+
+
+def list_at(value: object, path: str) -> list[Any]:
+    """Return a JSON array."""
+    if not isinstance(value, list):
+        raise wrong(path, "must be a list")
+    return value
+
+
+def text_at(holder: Json, key: str, path: str) -> str:
+    """Return a string that may be empty but must be there."""
+    value = holder.get(key)
+    if not isinstance(value, str):
+        raise wrong(f"{path}.{key}", "must be a string" if key in holder else "field required")
+    return value
+
+
+def name_at(holder: Json, key: str, path: str) -> str:
+    """Return a string that must not be empty."""
+    value = text_at(holder, key, path)
+    if not value:
+        raise wrong(f"{path}.{key}", "must not be empty")
+    return value
+
+
+def whole_at(value: object, path: str, least: int) -> int:
+    """Return an integer of at least `least`; JSON's true and 1.0 are none."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong(path, "must be an integer")
+    if value < least:
+        raise wrong(path, f"must be at least {least}")
+    return value
+
+
+def number_at(value: object, path: str, most: float) -> float:
+    """Return a number from 0 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise wrong(path, f"must be a number from 0 to {most:g}")
+    return value
+
+
+def flag_at(value: object, path: str) -> bool:
+    """Return a boolean; null is false."""
+    if value is not None and not isinstance(value, bool):
+        raise wrong(path, "must be true or false")
+    return bool(value)
