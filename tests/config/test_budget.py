@@ -68,8 +68,10 @@ def test_each_gpu_takes_a_slice_and_a_context_of_each_engine_on_it(
 def test_sum_that_meets_the_limit_fits_in_spite_of_rounding(
     budget: Callable[[str], list[BudgetLine]],
 ) -> None:
-    text = TWO_ON_TWO.replace("memory_gib = 80", "memory_gib = 80\nlimit = 0.90")
-    assert budget(text)[1].fits is True
+    text = TWO_ON_TWO.replace("memory_gib = 80", "memory_gib = 80\ncontext_gib = 0\nlimit = 0.3")
+    line = budget(text.replace("0.85", "0.1").replace("0.01", "0.2"))[1]
+    assert line.used > 0.3
+    assert line.fits is True
 
 
 def test_what_does_not_fit_is_a_warning_and_no_fault(write: Write) -> None:

@@ -5,7 +5,6 @@ take a value of the right TOML type or none. `kind` is the sentence for it, in m
 docs/configuration.md alike.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -79,9 +78,7 @@ class Number(Value):
         """Refuse flags, texts, NaN and what is out of range; integers stay integers."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
-        if isinstance(value, float) and not math.isfinite(value):
-            return None
-        return value if self._fits(value) else None
+        return value if self._fits(value) else None  # NaN fits nowhere, and bounds are finite
 
 
 class Whole(Value):
