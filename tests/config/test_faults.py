@@ -145,7 +145,11 @@ SPOILED: dict[str, dict[str, str]] = {
         ),
         '[upstreams."a b"]\nurl = "http://c"\n[upstreams.text]\n': (
             'upstreams."a b": its name must be 1 to 64 letters, digits, dots, dashes or '
-            'underscores, not "a b"'
+            'underscores, the first a letter or digit, not "a b"'
+        ),
+        '[upstreams.".."]\nurl = "http://c"\n[upstreams.text]\n': (
+            'upstreams."..": its name must be 1 to 64 letters, digits, dots, dashes or '
+            'underscores, the first a letter or digit, not ".."'
         ),
         "[upstreams.value]\n[upstreams.text]\n": (
             "upstreams.value.url: is required and has no default"

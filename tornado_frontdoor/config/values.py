@@ -187,8 +187,8 @@ class FilePath(Text):
 class UpstreamName(Text):
     """The name of an `[upstreams.X]` table: it goes into metrics, headers and admin paths."""
 
-    kind = "1 to 64 letters, digits, dots, dashes or underscores"
-    _pattern = re.compile(r"[A-Za-z0-9._-]{1,64}")
+    kind = "1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit"
+    _pattern = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
     def accept(self, value: object) -> str | None:
         """Take names that need no quoting anywhere."""
