@@ -41,13 +41,15 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from docopt import docopt
 
 from tornado_frontdoor import __version__
+
+if TYPE_CHECKING:
+    from tornado_frontdoor.config import Settings
 
 DEFAULT_CONFIG = Path(__file__).parent.parent / "conf" / "frontdoor.toml"
 
@@ -104,31 +106,22 @@ def _configuration(arguments: Arguments) -> Path:
 
 def _serve(arguments: Arguments) -> int:
     from tornado_frontdoor.config import ConfigError, load
-    from tornado_frontdoor.config.address import parse_address
     from tornado_frontdoor.proxy import app
 
+    def read() -> "Settings":
+        return load(
+            _configuration(arguments),
+            listen=arguments["--listen"],
+            admin_listen=arguments["--admin-listen"],
+        )
+
     try:
-        settings = load(_configuration(arguments))
+        settings = read()
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    server = settings.server
-    for option, field in (("--listen", "listen"), ("--admin-listen", "admin_listen")):
-        if arguments[option] is not None:
-            try:
-                server = replace(server, **{field: parse_address(arguments[option])})
-            except ValueError as error:
-                print(f"frontdoor: {option}: {error}", file=sys.stderr)
-                return 2
-    if not server.admin_listen.loopback and server.admin_token_file is None:
-        print(
-            f"frontdoor: --admin-listen: {server.admin_listen} is not loopback; "
-            "that needs server.admin_token_file",
-            file=sys.stderr,
-        )
-        return 2
     _log_to_stderr()
-    return app.serve(replace(settings, server=server))
+    return app.serve(settings, read)
 
 
 def _demo(arguments: Arguments) -> int:

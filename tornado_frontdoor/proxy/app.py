@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from random import Random
 from time import time_ns
 from typing import Any, TextIO
@@ -20,12 +20,12 @@ from typing import Any, TextIO
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from tornado_frontdoor.config import Address, ConfigError, Settings, load
+from tornado_frontdoor.config import Address, ConfigError, Settings
 from tornado_frontdoor.core.decisions import Reason
 from tornado_frontdoor.proxy.admin import Admin
-from tornado_frontdoor.proxy.client import Listener, Service
 from tornado_frontdoor.proxy.departures import Departures
 from tornado_frontdoor.proxy.handlers import FrontDoor
+from tornado_frontdoor.proxy.listener import Listener, Service
 from tornado_frontdoor.proxy.telemetry import GateReading, Telemetry
 from tornado_frontdoor.proxy.upstream import UpstreamClient
 from tornado_frontdoor.proxy.upstreams import Upstream, apply_settings
@@ -45,8 +45,6 @@ STATE_NAMES = (
 )
 BACKLOG = 1024
 """Connections that the kernel may keep for us: a crowd comes in one instant."""
-IDLE_CONNECTION_S = 75.0
-"""A client's connection without a request is closed after this; longer than SDKs keep theirs."""
 COLLECT_AFTER = (20_000, 20, 50)
 """Requests leave almost no cycles behind; Python's 700 would collect every few of them."""
 
@@ -58,8 +56,14 @@ class CannotBind(Exception):  # noqa: N818 - said to an operator as it stands
 class App:
     """A running front door. `start`, then `run` until a signal or `stop`."""
 
-    def __init__(self, settings: Settings, access_log: TextIO = sys.stderr) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        read_again: Callable[[], Settings],
+        access_log: TextIO = sys.stderr,
+    ) -> None:
         self.settings = settings
+        self._read_again = read_again
         self._rng = Random()  # noqa: S311 - spreads retries, keeps no secret
         self._client = UpstreamClient()
         self._departures = Departures()
@@ -109,7 +113,7 @@ class App:
     def reread(self) -> None:
         """Read the configuration again and put it in force; counts and lines are kept."""
         try:
-            settings = load(self.settings.path)
+            settings = self._read_again()
         except ConfigError as error:
             for line in [*str(error).splitlines(), "the configuration in force is unchanged"]:
                 LOG.error("%s", line)  # noqa: TRY400 - an operator's mistake has no traceback
@@ -139,7 +143,7 @@ class App:
             await self._wait_for(self.door.empty.wait())
         for passage in list(self.door.passages):
             passage.abandon(Reason.DRAINING, "The front door is shutting down")
-        if unsent := set().union(*(listener.unsent for listener in self._listeners)):
+        if unsent := set().union(*(listener.place.unsent for listener in self._listeners)):
             await self._wait_for(asyncio.wait(unsent))
 
     async def close(self) -> None:
@@ -147,6 +151,8 @@ class App:
         for server in self._servers:
             server.stop()
             await server.close_all_connections()
+        for listener in self._listeners:
+            listener.close()
         for upstream in self._everyone():
             upstream.close()
         self._departures.close()
@@ -176,10 +182,8 @@ class App:
             raise CannotBind(f"cannot listen on {address} ({name} listener): {why}") from error
         listener = Listener(service, self._departures)
         self._listeners.append(listener)
-        server = HTTPServer(
-            listener,
-            idle_connection_timeout=IDLE_CONNECTION_S,
-        )
+        server = HTTPServer(listener)
+        server.conn_params.header_timeout = None  # the listener looks after idle connections
         server.add_sockets(sockets)
         self._servers.append(server)
         return Address(address.host, sockets[0].getsockname()[1])
@@ -197,6 +201,8 @@ class App:
             service.upstreams = self.upstreams
         self.door.max_body_bytes = settings.server.max_body_bytes
         self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
+        for listener in self._listeners:
+            listener.place.stall_timeout_s = listener.service.write_stall_timeout_s
 
     def _everyone(self) -> Sequence[Upstream]:
         return [*self.upstreams.values(), *self._retired]
@@ -213,13 +219,13 @@ def make_surfaces(settings: Settings) -> list[Surface]:
     return surfaces
 
 
-def serve(settings: Settings) -> int:
-    """Serve until told to stop; returns the exit code."""
-    return asyncio.run(_serve(settings))
+def serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
+    """Serve until told to stop; returns the exit code. `read_again` is for SIGHUP."""
+    return asyncio.run(_serve(settings, read_again))
 
 
-async def _serve(settings: Settings) -> int:
-    app = App(settings)
+async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
+    app = App(settings, read_again)
     try:
         public, admin = app.start()
     except CannotBind as error:

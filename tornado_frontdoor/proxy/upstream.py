@@ -276,10 +276,10 @@ class UpstreamClient(CurlAsyncHTTPClient):
             queued, done, failed = self._multi.info_read()
             ended = [(self._active[curl], None, "") for curl in done]
             ended += [(self._active[curl], error, text) for curl, error, text in failed]
+            # Transfers, not handles: the end of one may abort the next, for which `_end` then does
+            # nothing, and start another on its handle.
             for transfer, error, text in ended:
-                # The end of one may have aborted the next and started another on its handle.
-                if transfer.curl is not None:
-                    self._end(transfer, *end_of(transfer, error, text))
+                self._end(transfer, *end_of(transfer, error, text))
 
     # --- silence ---
 

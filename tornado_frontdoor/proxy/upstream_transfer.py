@@ -169,7 +169,10 @@ class Transfer:
         self._driver.abort_transfer(self)
 
     def resume(self) -> None:
-        """Go on after `on_data` returned False; chunks follow on a later turn of the loop."""
+        """Go on after `on_data` returned False; chunks follow on a later turn of the loop.
+
+        Not remembered: from within the very `on_data` that then returns False it does nothing.
+        """
         if not self.paused or self.doomed or self.ended:
             return
         self.paused = False
