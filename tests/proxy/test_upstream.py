@@ -53,6 +53,35 @@ def test_an_idle_connection_is_not_reused_when_it_is_too_old(
     asyncio.run(scenario())
 
 
+def test_a_connection_that_the_engine_closed_while_idle_is_neither_reused_nor_spun_on(
+    kit: Any,
+) -> None:
+    async def serve(reader: Any, writer: Any) -> None:
+        await kit.read_request(reader)
+        writer.write(kit.answer())
+
+    async def scenario() -> None:
+        async with kit.engine(serve) as engine, kit.client() as client:
+            await client.ask("GET", engine.url, timeout_s=5)
+            await engine.stop()
+            wakes = 0
+            on_ready = client._on_ready
+
+            def count() -> None:
+                nonlocal wakes
+                wakes += 1
+                on_ready()
+
+            client._loop.add_reader(client._epoll.fileno(), count)
+            await kit.until(lambda: wakes == 1)
+            await asyncio.sleep(0.05)
+            assert wakes == 1
+            assert (await client.ask("GET", engine.url, timeout_s=5)).body == b"ok"
+            assert engine.connections == 2
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("method", "body", "start", "rest"),
     [

@@ -1,4 +1,4 @@
-"""Back-pressure, aborts and silence: what we may do to a call, and what we do not wait for."""
+"""Back-pressure and aborts: what we may do to a call under way."""
 
 import asyncio
 import hashlib
@@ -235,6 +235,30 @@ def test_calls_may_be_started_and_others_aborted_from_within_callbacks(kit: Any)
     asyncio.run(scenario())
 
 
+def test_a_call_that_ends_while_another_aborts_itself_is_not_forgotten(kit: Any) -> None:
+    async def scenario() -> None:
+        together = asyncio.Event()
+
+        async def serve(reader: Any, writer: Any) -> None:
+            await kit.read_request(reader)
+            await together.wait()
+            writer.write(kit.answer())
+
+        def abort(_what: str, taker: Any) -> None:
+            taker.transfer.abort()
+
+        async with kit.engine(serve) as engine, kit.client() as client:
+            takers = [kit.Taker(abort if number % 2 else None) for number in range(8)]
+            for taker in takers:
+                taker.transfer = client.start(kit.call(engine.url), taker)
+            await kit.until(lambda: engine.open == 8)
+            together.set()
+            ends = [await taker.end() for taker in takers]
+            assert ends == [TransferEnd.COMPLETE, TransferEnd.ABORTED] * 4
+
+    asyncio.run(scenario())
+
+
 def test_the_end_of_one_call_may_abort_another_that_has_just_ended_and_start_a_third(
     kit: Any,
 ) -> None:
@@ -271,85 +295,6 @@ def test_the_end_of_one_call_may_abort_another_that_has_just_ended_and_start_a_t
             assert await third.end() is TransferEnd.COMPLETE
             assert client.in_flight == 0
             assert len(client._free_list) == len(client._curls)
-
-    asyncio.run(scenario())
-
-
-async def _silent_end(kit: Any, serve: Any, **limits: float) -> tuple[Any, TransferEnd, float]:
-    async with kit.engine(serve) as engine, kit.client() as client:
-        taker = kit.Taker()
-        started_s = time.monotonic()
-        client.start(kit.call(engine.url, **limits), taker)
-        end = await taker.end()
-        lasted_s = time.monotonic() - started_s
-        await kit.until(lambda: engine.open == 0, 0.1)
-        assert client._silence_timer is None or client.in_flight == 0
-        return taker, end, lasted_s
-
-
-def test_silence_before_the_first_byte_ends_the_call(kit: Any) -> None:
-    async def scenario() -> None:
-        taker, end, lasted_s = await _silent_end(
-            kit, lambda r, w: say_nothing(kit, r, w), read_timeout_s=0.2
-        )
-        assert end is TransferEnd.SILENT
-        assert 0.19 < lasted_s < 0.5
-        assert taker.heads == 0
-
-    asyncio.run(scenario())
-
-
-def test_silence_after_the_head_is_allowed_as_long_as_before_the_first_byte(kit: Any) -> None:
-    async def serve(reader: Any, writer: Any) -> None:
-        await kit.read_request(reader)
-        await asyncio.sleep(0.2)
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-
-    async def scenario() -> None:
-        taker, end, lasted_s = await _silent_end(
-            kit, serve, read_timeout_s=0.3, chunk_timeout_s=0.05
-        )
-        assert end is TransferEnd.SILENT
-        assert 0.49 < lasted_s < 0.8
-        assert taker.heads == 1
-
-    asyncio.run(scenario())
-
-
-def test_silence_between_bytes_has_its_own_shorter_limit(kit: Any) -> None:
-    async def serve(reader: Any, writer: Any) -> None:
-        await kit.read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        for _ in range(8):
-            writer.write(b"x")
-            await asyncio.sleep(0.05)
-
-    async def scenario() -> None:
-        taker, end, lasted_s = await _silent_end(kit, serve, read_timeout_s=60, chunk_timeout_s=0.2)
-        assert end is TransferEnd.SILENT
-        assert taker.size == 8
-        assert 0.54 < lasted_s < 0.9
-
-    asyncio.run(scenario())
-
-
-def test_our_own_pause_is_no_silence(kit: Any) -> None:
-    async def serve(reader: Any, writer: Any) -> None:
-        await kit.read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nx")
-        await asyncio.sleep(0.3)
-        writer.write(b"y")
-
-    async def scenario() -> None:
-        async with kit.engine(serve) as engine, kit.client() as client:
-            taker = kit.Taker()
-            taker.willing = False
-            transfer = client.start(kit.call(engine.url, chunk_timeout_s=0.1), taker)
-            await asyncio.sleep(0.5)
-            assert not taker.ends
-            transfer.resume()
-            assert await taker.end() is TransferEnd.COMPLETE
-            assert taker.body == b"xy"
 
     asyncio.run(scenario())
 
