@@ -62,6 +62,8 @@ class LineWitness:
         self._flying: dict[int, int] = {}
         self._used = 0
         self._newcomer: int | None = None
+        self._overdue: int | None = None
+        self._slot_may_come_free = False
         self._draining = False
         self._held = False
         self._hold_limit_s = inf
@@ -88,11 +90,13 @@ class LineWitness:
             self._used -= self._flying.pop(number)
         elif self._line.pop(number, None) is None:
             raise LawError(4, f"ticket {number} ends and is not inside")
+        self._slot_may_come_free = True
         self.ends[outcome] += 1
 
     def held(self, now: float, limit_s: float) -> None:
         """Note that capacity is 0 from now on, and how long anyone may wait for that to end."""
         self._pass(now)
+        self._note_overdue()
         before_s = self._hold_limit_s if self._held else inf
         self._shorter_limit_s = min(before_s, limit_s)
         self._hold_limit_s = limit_s
@@ -101,7 +105,9 @@ class LineWitness:
     def resumed(self, now: float) -> None:
         """Note that the engine is proven awake."""
         self._pass(now)
+        self._note_overdue()
         self._held = False
+        self._slot_may_come_free = True
 
     def drained(self, now: float) -> None:
         """Note that everyone who waits and all newcomers are to be refused."""
@@ -116,6 +122,7 @@ class LineWitness:
         self._cap = inf if cap is None else cap
         self._queue = queue
         self._timeout_s = queue_timeout_s
+        self._slot_may_come_free = True
 
     # What the gate decided
 
@@ -155,16 +162,15 @@ class LineWitness:
         waiter = self._line.pop(number, None)
         if waiter is None:
             raise LawError(4, f"ticket {number} is refused and does not wait")
-        early_s = self._tolerance_s
         match reason:
             case Reason.QUEUE_FULL:
                 self._judge_full(number, waiter)
             case Reason.QUEUE_TIMEOUT:
-                if self._awake_s - waiter.awake_mark_s < self._timeout_s - early_s:
-                    raise LawError(5, f"ticket {number} is expired before its limit")
+                over_s = self._awake_s - waiter.awake_mark_s - self._timeout_s
+                self._judge_expiry(number, over_s)
             case Reason.MODEL_WAKING | Reason.UPSTREAM_DOWN:
-                if self._held_s - waiter.held_mark_s < self._shorter_limit_s - early_s:
-                    raise LawError(5, f"ticket {number} is told to come back before its hold ends")
+                over_s = self._held_s - waiter.held_mark_s - self._shorter_limit_s
+                self._judge_expiry(number, over_s)
             case Reason.DRAINING:
                 if not self._draining:
                     raise LawError(4, f"ticket {number} is refused for a drain that is not on")
@@ -177,11 +183,15 @@ class LineWitness:
         """Judge what is left once all decisions of one event were made."""
         self._pass(now)
         newcomer, self._newcomer = self._newcomer, None
+        overdue, self._overdue = self._overdue, None
+        self._slot_may_come_free = False
         self._shorter_limit_s = self._hold_limit_s
         queued = len(self._line)
         self.queued_max = max(self.queued_max, queued)
         if newcomer in self._line and queued > self._places():
             raise LawError(1, f"ticket {newcomer} waits, and the line is longer than its limit")
+        if overdue in self._line or overdue in self._flying:
+            raise LawError(5, f"ticket {overdue} was past its limit and is inside")
         if not queued:
             return
         if self._draining:
@@ -189,6 +199,8 @@ class LineWitness:
         number, head = next(iter(self._line.items()))
         if not self._held and self._used + head.weight <= self._cap:
             raise LawError(3, f"ticket {number} waits beside a free slot")
+        if head.weight > self._cap:
+            raise LawError(3, f"ticket {number} can never run and keeps everyone behind it")
         if self._overdue_s(head) > self._tolerance_s:
             raise LawError(5, f"ticket {number} waits past its limit")
 
@@ -247,6 +259,19 @@ class LineWitness:
         if self._held:
             return self._held_s - waiter.held_mark_s - self._hold_limit_s
         return self._awake_s - waiter.awake_mark_s - self._timeout_s
+
+    def _note_overdue(self) -> None:
+        """Remember a head that is past its limit by a clock that stops running now."""
+        for number, head in self._line.items():
+            if self._overdue_s(head) > self._tolerance_s:
+                self._overdue = number
+            return
+
+    def _judge_expiry(self, number: int, over_s: float) -> None:
+        if over_s < -self._tolerance_s:
+            raise LawError(5, f"ticket {number} is sent away {-over_s} s before its limit")
+        if over_s == 0 == self._tolerance_s and self._slot_may_come_free:
+            raise LawError(5, f"ticket {number} is sent away in the instant a slot comes free")
 
     def _judge_full(self, number: int, waiter: _Waiter) -> None:
         if number != self._newcomer:

@@ -1,0 +1,196 @@
+"""The rules of admission once more, as plainly as they can be said: the judge of the real one.
+
+Written from the rules and not from `core/admission.py`. It keeps lists, scans all of them each
+time, and adds up for each waiter how long it waited, second by second. It shares no idea with the
+controller that could be wrong in both: no marks, no running totals, no "the head is the first".
+
+On a grid of binary fractions all its sums are exact, so that ties are ties.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import NamedTuple
+
+from tornado_frontdoor.core.admission import Move
+from tornado_frontdoor.core.decisions import Admit, Reason
+
+
+class Seen(NamedTuple):
+    """One decision as both tell it: `reason` None is an admission."""
+
+    number: int
+    reason: Reason | None
+    waited_s: float = 0.0
+    held_s: float = 0.0
+
+
+def seen(moves: Sequence[Move]) -> list[Seen]:
+    """Return a controller's moves in the words of this module."""
+    return [
+        Seen(move.ticket.number, None, move.waited_s, move.held_s)
+        if isinstance(move, Admit)
+        else Seen(move.ticket.number, move.reason)
+        for move in moves
+    ]
+
+
+@dataclass
+class Waiter:
+    """One who waits, and for how long it has, by either clock."""
+
+    number: int
+    weight: int
+    awake_s: float = 0.0
+    held_s: float = 0.0
+
+
+class NaiveLine:
+    """One cap, one line, two budgets, by the book."""
+
+    def __init__(self, cap: int | None, queue: int, timeout_s: float) -> None:
+        self.cap = inf if cap is None else cap
+        self.queue = queue
+        self.timeout_s = timeout_s
+        self.hold_limit_s = inf
+        self.held = False
+        self.draining = False
+        self.now = 0.0
+        self.arrivals = 0
+        self.flying: list[tuple[int, int]] = []
+        self.waiting: list[Waiter] = []
+
+    # What happens
+
+    def arrive(self, weight: int, now: float) -> list[Seen]:
+        """Expiries come first; what they free goes to the line; then comes the new one."""
+        self._let_time_pass(now)
+        told = self._expire(now_counts=True) + self._let_in()
+        self.arrivals += 1
+        number = self.arrivals
+        if self.draining:
+            return [*told, Seen(number, Reason.DRAINING)]
+        if weight > self.cap:
+            return [*told, Seen(number, Reason.BAD_REQUEST)]
+        self.waiting.append(Waiter(number, weight))
+        let_in = self._let_in()
+        room = self.queue
+        if self.held and self.cap < inf:
+            room += max(0, int(self.cap) - self.used)
+        if not let_in and len(self.waiting) > room:
+            self.waiting.pop()
+            return [*told, Seen(number, Reason.QUEUE_FULL)]
+        return told + let_in
+
+    def finish(self, number: int, now: float) -> list[Seen]:
+        """Completions and departures come before expiries of the same instant."""
+        self._let_time_pass(now)
+        if number not in self.numbers():
+            return []
+        self.flying = [flying for flying in self.flying if flying[0] != number]
+        self.waiting = [waiter for waiter in self.waiting if waiter.number != number]
+        return self._expire(now_counts=False) + self._let_in()
+
+    def expire(self, now: float) -> list[Seen]:
+        """Whoever has used up the budget whose clock runs is sent away."""
+        self._let_time_pass(now)
+        return self._expire(now_counts=True) + self._let_in()
+
+    def hold(self, limit_s: float, now: float) -> list[Seen]:
+        """Those who were overdue already go by the clock that ran; then the other one counts."""
+        self._let_time_pass(now)
+        told = self._expire(now_counts=False)
+        self.held = True
+        self.hold_limit_s = limit_s
+        return told + self._expire(now_counts=True)
+
+    def resume(self, now: float) -> list[Seen]:
+        """As for `hold`; then there is capacity again, for those who are not overdue by now."""
+        self._let_time_pass(now)
+        if not self.held:
+            return []
+        told = self._expire(now_counts=False)
+        self.held = False
+        return told + self._expire(now_counts=False) + self._let_in()
+
+    def drain(self) -> list[Seen]:
+        """The whole line goes, in its order."""
+        self.draining = True
+        gone, self.waiting = self.waiting, []
+        return [Seen(waiter.number, Reason.DRAINING) for waiter in gone]
+
+    def change_limits(
+        self, cap: int | None, queue: int, timeout_s: float, now: float
+    ) -> list[Seen]:
+        """Who can never run any more goes; a slot that comes free comes before expiries."""
+        self._let_time_pass(now)
+        self.cap = inf if cap is None else cap
+        self.queue = queue
+        self.timeout_s = timeout_s
+        too_heavy = [waiter for waiter in self.waiting if waiter.weight > self.cap]
+        self.waiting = [waiter for waiter in self.waiting if waiter.weight <= self.cap]
+        told = [Seen(waiter.number, Reason.BAD_REQUEST) for waiter in too_heavy]
+        return told + self._expire(now_counts=False) + self._let_in()
+
+    # What can be asked
+
+    @property
+    def used(self) -> int:
+        """Slots in flight."""
+        return sum(weight for _, weight in self.flying)
+
+    def numbers(self) -> list[int]:
+        """Everyone inside, in order of arrival."""
+        return sorted(
+            [number for number, _ in self.flying] + [waiter.number for waiter in self.waiting]
+        )
+
+    def next_deadline(self) -> float | None:
+        """The soonest instant at which anyone's budget is used up."""
+        instants = [self.now + self._left_s(waiter) for waiter in self.waiting]
+        soonest = min(instants, default=inf)
+        return None if soonest == inf else soonest
+
+    def copy(self) -> "NaiveLine":
+        """Return another one in the same state."""
+        other = NaiveLine.__new__(NaiveLine)
+        other.__dict__.update(self.__dict__)
+        other.flying = list(self.flying)
+        other.waiting = [replace(waiter) for waiter in self.waiting]
+        return other
+
+    # How
+
+    def _let_time_pass(self, now: float) -> None:
+        for waiter in self.waiting:
+            if self.held:
+                waiter.held_s += now - self.now
+            else:
+                waiter.awake_s += now - self.now
+        self.now = now
+
+    def _left_s(self, waiter: Waiter) -> float:
+        if self.held:
+            return self.hold_limit_s - waiter.held_s
+        return self.timeout_s - waiter.awake_s
+
+    def _expire(self, *, now_counts: bool) -> list[Seen]:
+        reason = Reason.MODEL_WAKING if self.held else Reason.QUEUE_TIMEOUT
+        gone = [
+            waiter
+            for waiter in self.waiting
+            if self._left_s(waiter) < 0 or (now_counts and self._left_s(waiter) == 0)
+        ]
+        self.waiting = [waiter for waiter in self.waiting if waiter not in gone]
+        return [Seen(waiter.number, reason) for waiter in gone]
+
+    def _let_in(self) -> list[Seen]:
+        told = []
+        while self.waiting and not self.held:
+            head = self.waiting[0]
+            if self.used + head.weight > self.cap:
+                break
+            self.waiting.pop(0)
+            self.flying.append((head.number, head.weight))
+            told.append(Seen(head.number, None, head.awake_s + head.held_s, head.held_s))
+        return told

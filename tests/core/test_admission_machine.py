@@ -1,0 +1,144 @@
+"""The controller and the naive line side by side, driven by Hypothesis, which shrinks its finds."""
+
+from collections.abc import Callable
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from naive_line import NaiveLine, Seen, seen
+
+from simulator.invariants import LineWitness
+from tornado_frontdoor.core.admission import AdmissionController, AdmissionLimits
+from tornado_frontdoor.core.decisions import Outcome
+from tornado_frontdoor.core.request import Ticket, TicketState
+
+SPAN_S = st.integers(0, 16).map(lambda quarters: quarters / 4)
+LIMITS = st.builds(
+    AdmissionLimits,
+    cap=st.one_of(st.none(), st.integers(1, 4)),
+    queue=st.integers(0, 4),
+    queue_timeout_s=st.integers(1, 12).map(lambda quarters: quarters / 4),
+)
+WHO = st.integers(0, 99)
+
+
+class AdmissionMachine(RuleBasedStateMachine):
+    """Each rule is one event, some time after the last; the driver is as late as it likes."""
+
+    @initialize(limits=LIMITS)
+    def open(self, limits: AdmissionLimits) -> None:
+        self.now = 0.0
+        self.line = AdmissionController(limits)
+        self.model = NaiveLine(limits.cap, limits.queue, limits.queue_timeout_s)
+        self.witness = LineWitness(limits.cap, limits.queue, limits.queue_timeout_s)
+        self.tickets: list[Ticket] = []
+
+    @rule(weight=st.integers(1, 3), pause_s=SPAN_S)
+    def arrive(self, weight: int, pause_s: float) -> None:
+        self.now += pause_s
+        ticket = Ticket(weight)
+        self.tickets.append(ticket)
+        told = seen(self.line.arrive(ticket, self.now))
+        self.judge(
+            told,
+            self.model.arrive(weight, self.now),
+            lambda: self.witness.arrived(self.now, ticket.number, weight),
+        )
+
+    @precondition(lambda self: self.tickets)
+    @rule(who=WHO, pause_s=SPAN_S)
+    def finish(self, who: int, pause_s: float) -> None:
+        self.now += pause_s
+        ticket = self.tickets[who % len(self.tickets)]
+        if ticket.state is TicketState.GONE:
+            before = self.line.duplicate_finishes
+            assert self.line.finish(ticket, self.now) == ()
+            assert self.line.duplicate_finishes == before + 1
+            return
+        told = seen(self.line.finish(ticket, self.now))
+        self.judge(
+            told,
+            self.model.finish(ticket.number, self.now),
+            lambda: self.witness.ended(self.now, ticket.number, Outcome.SERVED),
+        )
+
+    @rule(pause_s=SPAN_S)
+    def expire(self, pause_s: float) -> None:
+        self.now += pause_s
+        self.judge(seen(self.line.expire(self.now)), self.model.expire(self.now))
+
+    @precondition(lambda self: self.line.next_deadline() is not None)
+    @rule()
+    def expire_at_the_deadline(self) -> None:
+        deadline_s = self.line.next_deadline()
+        assert deadline_s is not None
+        self.now = max(self.now, deadline_s)
+        told = seen(self.line.expire(self.now))
+        assert told, "expire at next_deadline() makes progress"
+        self.judge(told, self.model.expire(self.now))
+
+    @rule(limit_s=st.sampled_from((0.5, 1.0, 2.0, 8.0, float("inf"))), pause_s=SPAN_S)
+    def hold(self, limit_s: float, pause_s: float) -> None:
+        self.now += pause_s
+        self.judge(
+            seen(self.line.hold(limit_s, self.now)),
+            self.model.hold(limit_s, self.now),
+            lambda: self.witness.held(self.now, limit_s),
+        )
+
+    @precondition(lambda self: self.line.held)
+    @rule(pause_s=SPAN_S)
+    def resume(self, pause_s: float) -> None:
+        self.now += pause_s
+        self.judge(
+            seen(self.line.resume(self.now)),
+            self.model.resume(self.now),
+            lambda: self.witness.resumed(self.now),
+        )
+
+    @rule(limits=LIMITS, pause_s=SPAN_S)
+    def change_limits(self, limits: AdmissionLimits, pause_s: float) -> None:
+        self.now += pause_s
+        told = (limits.cap, limits.queue, limits.queue_timeout_s)
+        self.judge(
+            seen(self.line.change_limits(limits, self.now)),
+            self.model.change_limits(*told, self.now),
+            lambda: self.witness.limits_changed(self.now, *told),
+        )
+
+    @precondition(lambda self: len(self.tickets) > 8)
+    @rule()
+    def drain(self) -> None:
+        self.judge(
+            seen(self.line.drain()),
+            self.model.drain(),
+            lambda: self.witness.drained(self.now),
+        )
+
+    def judge(
+        self, told: list[Seen], right: list[Seen], tell: Callable[[], None] | None = None
+    ) -> None:
+        assert told == right
+        if tell is not None:
+            tell()
+        for one in told:
+            if one.reason is None:
+                self.witness.admitted(self.now, one.number, one.waited_s, one.held_s)
+            else:
+                self.witness.refused(self.now, one.number, one.reason)
+        self.witness.settled(self.now)
+
+    @invariant()
+    def the_books_agree(self) -> None:
+        waiting = [ticket.number for ticket in self.line.waiting()]
+        assert waiting == [waiter.number for waiter in self.model.waiting]
+        assert self.line.next_deadline() == self.model.next_deadline()
+        self.witness.agree(self.line.in_flight, self.line.queued)
+        in_flight = [t.weight for t in self.tickets if t.state is TicketState.IN_FLIGHT]
+        assert sum(in_flight) == self.line.in_flight
+
+
+TestAdmissionMachine = AdmissionMachine.TestCase
+TestAdmissionMachine.settings = settings(
+    max_examples=120, stateful_step_count=40, deadline=None, derandomize=True
+)
