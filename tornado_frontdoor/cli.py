@@ -42,7 +42,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from docopt import docopt
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 DEFAULT_CONFIG = Path(__file__).parent.parent / "conf" / "frontdoor.toml"
 
 Arguments = Mapping[str, Any]
+Number = TypeVar("Number", int, float)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -149,12 +150,30 @@ def _stand_in(arguments: Arguments) -> int:
     from simulator import stand_in
 
     try:
-        options = stand_in.parse_options(arguments)
+        options = stand_in.StandInOptions(
+            port=_number(arguments, "--port", int),
+            models=tuple(arguments["--model"]),
+            slots=_number(arguments, "--slots", int),
+            hold=arguments["--hold"],
+            tokens=_number(arguments, "--tokens", int),
+            gap_ms=_number(arguments, "--gap-ms", float),
+            sleep_mode=arguments["--sleep-mode"],
+            vllm=arguments["--vllm"],
+            log=arguments["--log"],
+            faults=arguments["--faults"] or "",
+        )
     except ValueError as error:
         print(f"frontdoor stand-in: {error}", file=sys.stderr)
         return 2
     _log_to_stderr()
     return stand_in.run(options)
+
+
+def _number(arguments: Arguments, option: str, kind: type[Number]) -> Number:
+    try:
+        return kind(arguments[option])
+    except ValueError:
+        raise ValueError(f"{option} must be a number, not {arguments[option]!r}") from None
 
 
 def _log_to_stderr() -> None:

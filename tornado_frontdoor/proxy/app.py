@@ -221,10 +221,15 @@ def make_surfaces(settings: Settings) -> list[Surface]:
 
 def serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
     """Serve until told to stop; returns the exit code. `read_again` is for SIGHUP."""
-    return asyncio.run(_serve(settings, read_again))
+    return asyncio.run(serve_until_stopped(settings, read_again, announce))
 
 
-async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
+async def serve_until_stopped(
+    settings: Settings,
+    read_again: Callable[[], Settings],
+    announce_to: Callable[[Address, Address], None],
+) -> int:
+    """Serve on the running loop until a signal; returns the exit code."""
     app = App(settings, read_again)
     try:
         public, admin = app.start()
@@ -235,7 +240,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
     # What is loaded now stays: the collector need not walk it each time a crowd comes and goes.
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
-    announce(public, admin)
+    announce_to(public, admin)
     await app.run()
     return 0
 

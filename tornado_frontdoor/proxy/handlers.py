@@ -196,6 +196,7 @@ class Passage:
         self._lease = self._upstream.enter(exchange.request)
         self._transfer: Transfer | None = None
         self._over = False
+        self._told = False
         self._silent_since_s = 0.0
         self._keep_alive_timer: asyncio.TimerHandle | None = None
         self.record = record
@@ -267,16 +268,27 @@ class Passage:
         data = self._relay.data(chunk)
         if self._keep_alive_timer is not None:
             self._silent_since_s = monotonic()
-        if self._relay.ending is None:
+        ending = self._relay.ending
+        if ending is None:
             return self._client.write(data) if data else True
         if data:
             self._client.write(data)
-        self._finish(self._relay.ending)
+        if ending.outcome is Outcome.SERVED:
+            # The client need not wait for the engine to close; the slot does, and by letting the
+            # transfer end its connection stays usable.
+            if not self._told:
+                self._told = True
+                self._tell(ending)
+        else:
+            self._finish(ending)
         return True
 
     def on_end(self, end: TransferEnd, detail: str) -> None:
         """Take the end of the transfer, whatever it was."""
         if self._over:
+            return
+        if self._told:
+            self._conclude(Outcome.SERVED)
             return
         match end:
             case TransferEnd.COMPLETE:

@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 from tornado_frontdoor.surfaces.anthropic.fields import (
     Json,
-    list_at,
     name_at,
     object_at,
+    objects_at,
     text_at,
     wrong,
 )
@@ -97,9 +97,7 @@ def tool_result(block: Json, path: str, rules: Rules) -> ToolResult:
     if isinstance(content, str):
         texts.append(content)
     elif content is not None:
-        for number, inner in enumerate(list_at(content, f"{path}.content")):
-            inner_path = f"{path}.content.{number}"
-            inner = object_at(inner, inner_path)
+        for inner_path, inner in objects_at(content, f"{path}.content"):
             if inner.get("type") == "tool_reference":
                 name = name_at(inner, "tool_name", inner_path)
                 references.append(name)
@@ -111,7 +109,7 @@ def tool_result(block: Json, path: str, rules: Rules) -> ToolResult:
                 else:
                     images.append(part)
     text = "\n".join(texts)
-    if block.get("is_error") is True and not text[:5].lower() == "error":
+    if block.get("is_error") is True and text[:5].lower() != "error":
         text = f"Tool error:\n{text}"
     return ToolResult(tool_use_id, text, images, references)
 
@@ -121,9 +119,7 @@ def plain_text(content: object, path: str, whose: str) -> list[str]:
     if isinstance(content, str):
         return [content]
     texts = []
-    for number, block in enumerate(list_at(content, path)):
-        block_path = f"{path}.{number}"
-        block = object_at(block, block_path)
+    for block_path, block in objects_at(content, path):
         if block.get("type") != "text":
             raise wrong(block_path, f"only text blocks are supported in {whose}")
         texts.append(text_at(block, "text", block_path))
@@ -185,9 +181,7 @@ def _flattened(content: object, path: str, rules: Rules) -> tuple[str, list[Part
     if isinstance(content, str):
         return content, []
     parts: list[Part] = []
-    for number, inner in enumerate(list_at(content, path)):
-        inner_path = f"{path}.{number}"
-        inner = object_at(inner, inner_path)
+    for inner_path, inner in objects_at(content, path):
         if inner.get("type") not in ("text", "image"):
             raise _unsupported(inner.get("type"), inner_path, "document")
         parts += user_parts(inner, inner_path, rules)

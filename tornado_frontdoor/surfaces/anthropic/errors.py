@@ -55,7 +55,8 @@ _OVERLONG = (
         r"Input length \((?P<size>\d+)\) exceeds model's maximum context length \((?P<most>\d+)\)"
     ),
     re.compile(
-        r"(?:length (?P<size>\d+)\)? )?(?:is )?longer than the maximum model length of (?P<most>\d+)"
+        r"(?:length (?P<size>\d+)\)? )?(?:is )?"
+        r"longer than the maximum model length of (?P<most>\d+)"
     ),
     re.compile(
         r"maximum context length is (?P<most>\d+).*"

@@ -54,7 +54,7 @@ class EventWriter:
     def start(self, model: str, usage: Json) -> None:
         """Write `message_start`, with every key that strict clients look for."""
         self.started = True
-        message = {
+        message: Json = {
             "id": self._message_id,
             "type": "message",
             "role": "assistant",

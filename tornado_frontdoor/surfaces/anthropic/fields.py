@@ -36,6 +36,12 @@ def list_at(value: object, path: str) -> list[Any]:
     return value
 
 
+def objects_at(value: object, path: str) -> list[tuple[str, Json]]:
+    """Return the objects of a JSON array, each with its path."""
+    numbered = [(f"{path}.{number}", item) for number, item in enumerate(list_at(value, path))]
+    return [(item_path, object_at(item, item_path)) for item_path, item in numbered]
+
+
 def text_at(holder: Json, key: str, path: str) -> str:
     """Return a string that may be empty but must be there."""
     value = holder.get(key)

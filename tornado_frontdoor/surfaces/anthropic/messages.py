@@ -22,7 +22,7 @@ from tornado_frontdoor.surfaces.anthropic.content import (
     tool_result,
     user_parts,
 )
-from tornado_frontdoor.surfaces.anthropic.fields import Json, list_at, object_at, text_at, wrong
+from tornado_frontdoor.surfaces.anthropic.fields import Json, objects_at, text_at, wrong
 
 _ATTRIBUTION = "x-anthropic-billing-header"
 _NO_PREFILL = (
@@ -58,7 +58,9 @@ def read_conversation(
     turns, ends_with_assistant = _read_turns(messages, traits)
     system_texts = _system(system, traits)
     if traits.inline_system == "merge":
-        inline = [block["text"] for role, blocks in turns if role == "system" for _, block in blocks]
+        inline = [
+            block["text"] for role, blocks in turns if role == "system" for _, block in blocks
+        ]
         system_texts += inline
         turns = _joined([turn for turn in turns if turn.role != "system"])
     translated: list[Json] = []
@@ -83,14 +85,12 @@ def read_conversation(
 
 def _read_turns(messages: object, traits: Traits) -> tuple[list[Turn], bool]:
     """Return the turns, and whether the last message is the assistant's."""
-    messages = list_at(messages, "messages")
-    if not messages:
+    numbered = objects_at(messages, "messages")
+    if not numbered:
         raise wrong("messages", "at least one message is required")
     turns: list[Turn] = []
     role: object = None
-    for number, message in enumerate(messages):
-        path = f"messages.{number}"
-        message = object_at(message, path)
+    for path, message in numbered:
         role = message.get("role")
         content_path = f"{path}.content"
         content = message.get("content")
@@ -105,7 +105,7 @@ def _read_turns(messages: object, traits: Traits) -> tuple[list[Turn], bool]:
 
 
 def _system_turn(texts: list[str], path: str, traits: Traits) -> Turn:
-    """Return a system message from the midst of a conversation, as the model's template bears it."""
+    """Return a system message within a conversation, as the template can take it."""
     text = _join(texts)
     if traits.inline_system == "reminder":
         text = f"<system-reminder>\n{text}\n</system-reminder>"
@@ -116,11 +116,7 @@ def _system_turn(texts: list[str], path: str, traits: Traits) -> Turn:
 def _blocks(content: object, path: str) -> list[Block]:
     if isinstance(content, str):
         return [(path, text_part(content))]
-    pairs = []
-    for number, block in enumerate(list_at(content, path)):
-        block_path = f"{path}.{number}"
-        pairs.append((block_path, object_at(block, block_path)))
-    return pairs
+    return objects_at(content, path)
 
 
 def _joined(turns: Iterable[Turn]) -> list[Turn]:

@@ -130,9 +130,7 @@ def count_request(fields: Json, target: Target, version: str) -> dict[str, Any]:
 class _Parts:
     """What an answer and a count have in common."""
 
-    def __init__(
-        self, fields: Json, traits: Traits, version: str, max_tokens: int | None
-    ) -> None:
+    def __init__(self, fields: Json, traits: Traits, version: str, max_tokens: int | None) -> None:
         if fields.get("messages") is None:
             raise wrong("messages", "field required")
         rules = Rules(traits.images, version >= _CITATIONS_REFUSED_SINCE)

@@ -131,7 +131,9 @@ class MessageStream:
             [is_object("".join(call.pieces)) for call in self._calls],
             refused=self._refused,
         )
-        edits = {"context_management": {"applied_edits": []}} if self._asked.manages_context else {}
+        edits: Json = {}
+        if self._asked.manages_context:
+            edits["context_management"] = {"applied_edits": []}
         self._writer.finish(
             {"stop_reason": stop_reason, "stop_sequence": stop_sequence},
             usage(self._usage),

@@ -14,6 +14,7 @@ from tornado_frontdoor.surfaces.anthropic.fields import (
     list_at,
     name_at,
     object_at,
+    objects_at,
     text_at,
     wrong,
 )
@@ -31,12 +32,10 @@ class Tools(NamedTuple):
 
 def read_tools(raw_tools: object, raw_choice: object, loaded: Collection[str]) -> Tools:
     """Translate tools and tool choice; deferred tools are offered once they are in `loaded`."""
-    listed = [] if raw_tools is None else list_at(raw_tools, "tools")
+    listed = [] if raw_tools is None else objects_at(raw_tools, "tools")
     names: set[str] = set()
     offered: list[Json] = []
-    for number, tool in enumerate(listed):
-        path = f"tools.{number}"
-        tool = object_at(tool, path)
+    for path, tool in listed:
         function = _function(tool, path)
         name = function["name"]
         if name in names:
@@ -67,7 +66,9 @@ def _function(tool: Json, path: str) -> Json:
     examples = tool.get("input_examples")
     if examples:
         lines = [encode(example) for example in list_at(examples, f"{path}.input_examples")]
-        description = "\n".join([*([description] if description else []), "Input examples:", *lines])
+        description = "\n".join(
+            [*([description] if description else []), "Input examples:", *lines]
+        )
     if description:
         function["description"] = description
     schema = object_at(tool.get("input_schema"), f"{path}.input_schema")
