@@ -1,0 +1,322 @@
+"""A fluid model of one engine replica: sequences share a machine whose speed falls with the batch.
+
+Rule 1: rates change only at events (start, prefill's end, finish, abort, gate), never in between.
+Rule 2: no speed is frozen at a start; a sequence slows down when others join it.
+Rule 3: above `slots` sequences wait in a line of the replica's own, unseen from outside.
+Rule 4: no clock is read; every method is told the instant, and instants never run backwards.
+
+All decoding sequences run at one common rate, so one number, the work that a sequence decoding
+since the beginning would have done, orders all their ends: a heap gives O(log n) an event, and
+nothing is recomputed when a rate changes. Where the rate is 1 whatever the batch, a sequence that
+starts at s with work w ends at exactly s + w, without rounding.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from enum import Enum, auto
+from heapq import heappop, heappush, heapreplace
+from typing import NamedTuple
+
+JobId = Hashable
+Speed = Callable[[int], float]
+"""Work units a second that each of n decoding sequences gets (> 0 for n >= 1)."""
+
+
+def alone_speed(batch: int) -> float:  # noqa: ARG001 - the signature of a Speed
+    """A speed that does not fall: work is then counted in seconds."""
+    return 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefill:
+    """What reading prompts costs: `cost_s` a token, `budget_tokens` in one iteration.
+
+    Prompts are read one at a time in arrival order. With n sequences decoding meanwhile an
+    iteration takes 1/speed(n) + budget_tokens x cost_s: it gives each of them one unit of work and
+    the prompt `budget_tokens`. Alone, p tokens take p x cost_s + `overhead_s`.
+    """
+
+    cost_s: float
+    budget_tokens: int
+    overhead_s: float = 0.0
+
+
+class What(Enum):
+    """What became of a job."""
+
+    STARTED = auto()
+    """It took its slots."""
+    STEPPED = auto()
+    """It ended one of its steps and goes on with the next."""
+    FINISHED = auto()
+    """It ended its last step and gave its slots back."""
+
+
+class Moment(NamedTuple):
+    """One thing that happened, at the instant it happened."""
+
+    what: What
+    job: JobId
+    at_s: float
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    id: JobId
+    number: int
+    weight: int
+    prompt: float
+    work: float
+    steps: int
+    step_work: float
+    target: float = 0.0
+    running: bool = False
+    gone: bool = False
+
+
+class Replica:
+    """`slots` sequences at once, the rest in a line; first come, first served.
+
+    `speed` is asked once for each batch size. Work is in whatever unit `speed` gives a second:
+    seconds with `alone_speed`, tokens with a speed in tokens a second.
+    """
+
+    def __init__(
+        self, slots: int, speed: Speed = alone_speed, prefill: Prefill | None = None
+    ) -> None:
+        if slots < 1:
+            raise ValueError(f"a replica has at least one slot, not {slots}")
+        self.slots = slots
+        self.running = 0
+        """Slots taken, whether their sequences decode or are still reading their prompt."""
+        self._speed = [1.0, *(speed(n) for n in range(1, slots + 1))]
+        if min(self._speed) <= 0:
+            raise ValueError("a speed must be above 0 for every batch")
+        self._prefill = prefill
+        self._jobs: dict[JobId, _Job] = {}  # all of them, in order of arrival
+        self._line: dict[JobId, _Job] = {}
+        self._heap: list[tuple[float, int, _Job]] = []
+        self._reading: deque[_Job] = deque()
+        self._decoding = 0
+        self._numbers = 0
+        self._moments: list[Moment] = []
+        self._runs = True
+        self._admits = True
+        self._now_s = 0.0
+        self._anchor_s = 0.0  # where the common work stood at `_anchor_work`
+        self._anchor_work = 0.0
+        self._rate = self._speed[1]
+        self._read_left = 0.0  # of the head of `_reading`, at `_read_anchor_s`
+        self._read_anchor_s = 0.0
+        self._read_rate = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Jobs in the replica's own line."""
+        return len(self._line)
+
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._jobs
+
+    def jobs(self) -> list[JobId]:
+        """Return all jobs inside, running and waiting, in order of arrival."""
+        return list(self._jobs)
+
+    def running_jobs(self) -> list[JobId]:
+        """Return the jobs that hold slots, in order of arrival."""
+        return [job.id for job in self._jobs.values() if job.running]
+
+    def start(
+        self,
+        job: JobId,
+        work: float,
+        now: float,
+        *,
+        steps: int = 0,
+        step_work: float = 0.0,
+        weight: int = 1,
+        prompt: float = 0.0,
+    ) -> bool:
+        """Take a job in; return whether it runs at once rather than waits.
+
+        It reads `prompt` tokens (only with a `prefill`), does `work`, then `steps` further pieces
+        of `step_work` each. `weight` is the number of slots it takes, never more than there are.
+        The caller must have advanced past every earlier event.
+        """
+        self._reach(now)
+        assert job not in self._jobs, f"job {job!r} is inside already"
+        self._numbers += 1
+        weight = min(weight, self.slots)
+        new = _Job(job, self._numbers, weight, prompt, work, steps, step_work)
+        self._jobs[job] = self._line[job] = new
+        self._fill(now)
+        return new.running
+
+    def abort(self, job: JobId, now: float) -> bool:
+        """Drop a job, running or waiting; False when it is not inside (any more)."""
+        self._reach(now)
+        gone = self._jobs.get(job)
+        if gone is None:
+            return False
+        self._drop(gone)
+        self._fill(now)
+        return True
+
+    def stall(self, job: JobId) -> None:
+        """Let a decoding job keep its slots and get nowhere, until it is aborted."""
+        stalled = self._jobs[job]
+        if stalled in self._reading or not stalled.running:
+            raise ValueError(f"job {job!r} does not decode")
+        stalled.gone = True  # its entry in the heap; a job that never ends needs none
+        stalled.target = math.inf
+
+    def gate(self, now: float, *, run: bool, admit: bool) -> None:
+        """Set whether running sequences proceed (`run`) and waiting ones may start (`admit`)."""
+        self._reach(now)
+        if run != self._runs:
+            self._anchor(now)
+            self._runs = run
+        self._admits = admit
+        self._fill(now)
+
+    def next_event(self) -> float:
+        """Return the instant of the next event; infinity when nothing is going on."""
+        return min(self._decode_event(), self._read_event())
+
+    def advance(self, now: float) -> list[JobId]:
+        """Move on to `now`; return the jobs that finished, in order."""
+        return [moment.job for moment in self.moments(now) if moment.what is What.FINISHED]
+
+    def moments(self, now: float) -> list[Moment]:
+        """Move on to `now`; return all that happened since this was last asked, in order."""
+        while (at_s := self.next_event()) <= now:
+            self._happen(max(at_s, self._now_s))
+        self._now_s = max(now, self._now_s)
+        return self.drain()
+
+    def drain(self) -> list[Moment]:
+        """Return what happened since this was last asked, without moving on."""
+        moments, self._moments = self._moments, []
+        return moments
+
+    def _reach(self, now: float) -> None:
+        assert now >= self._now_s, f"time does not run backwards: {now} < {self._now_s}"
+        assert self.next_event() >= now, "advance to the events before `now` first"
+        self._now_s = now
+
+    def _decode_event(self) -> float:
+        heap = self._heap
+        while heap and heap[0][2].gone:
+            heappop(heap)
+        if not heap or not self._runs:
+            return math.inf
+        # Rounding may have carried the common work an ulp past a target: never into the past.
+        return self._anchor_s + max(0.0, heap[0][0] - self._anchor_work) / self._rate
+
+    def _read_event(self) -> float:
+        if not self._reading or not self._runs:
+            return math.inf
+        return self._read_anchor_s + max(0.0, self._read_left) / self._read_rate
+
+    def _happen(self, at_s: float) -> None:
+        if self._read_event() <= self._decode_event():
+            self._end_reading(at_s)
+            return
+        target, number, job = self._heap[0]
+        if job.steps > 0:
+            job.steps -= 1
+            job.target = target + job.step_work
+            heapreplace(self._heap, (job.target, number, job))
+            self._moments.append(Moment(What.STEPPED, job.id, at_s))
+            return
+        self._moments.append(Moment(What.FINISHED, job.id, at_s))
+        self._now_s = at_s
+        self._drop(job, ended_at=target)
+        self._fill(at_s)
+
+    def _drop(self, job: _Job, ended_at: float | None = None) -> None:
+        """Forget a job; `ended_at` is the common work at its end, known without rounding."""
+        job.gone = True
+        del self._jobs[job.id]
+        if not job.running:
+            del self._line[job.id]
+            return
+        self.running -= job.weight
+        if job in self._reading:
+            if job is self._reading[0]:
+                self._reading.popleft()
+                self._begin_reading(self._now_s)
+            else:
+                self._reading.remove(job)
+        else:
+            self._decoding -= job.weight
+        self._rerate(self._now_s, ended_at)
+
+    def _fill(self, now: float) -> None:
+        """Start waiting jobs while the head of the line fits; nobody overtakes it."""
+        while self._admits and self._line:
+            job = next(iter(self._line.values()))
+            if self.running + job.weight > self.slots:
+                return
+            del self._line[job.id]
+            job.running = True
+            self.running += job.weight
+            self._moments.append(Moment(What.STARTED, job.id, now))
+            if self._prefill is not None and job.prompt > 0:
+                self._reading.append(job)
+                if job is self._reading[0]:
+                    self._begin_reading(now)
+            else:
+                self._decode(job, now)
+            self._rerate(now)
+
+    def _decode(self, job: _Job, now: float) -> None:
+        self._decoding += job.weight
+        job.target = self._work_done(now) + job.work
+        heappush(self._heap, (job.target, job.number, job))
+
+    def _begin_reading(self, now: float) -> None:
+        """Turn to the prompt at the head of those to be read, if any."""
+        assert self._prefill is not None
+        self._read_anchor_s = now
+        if self._reading:
+            overhead = self._prefill.overhead_s / self._prefill.cost_s
+            self._read_left = self._reading[0].prompt + overhead
+
+    def _end_reading(self, at_s: float) -> None:
+        self._now_s = at_s
+        job = self._reading.popleft()
+        self._begin_reading(at_s)
+        self._decode(job, at_s)
+        self._rerate(at_s)
+
+    def _work_done(self, now: float) -> float:
+        if not self._runs:
+            return self._anchor_work
+        return self._anchor_work + (now - self._anchor_s) * self._rate
+
+    def _anchor(self, now: float, work: float | None = None) -> None:
+        """Write down where everything stands, so that rates may change from here on."""
+        self._anchor_work = self._work_done(now) if work is None else work
+        self._anchor_s = now
+        if self._reading and self._runs:
+            self._read_left -= (now - self._read_anchor_s) * self._read_rate
+        self._read_anchor_s = now
+
+    def _rerate(self, now: float, work: float | None = None) -> None:
+        """Set the rates for the batch as it is now; unchanged rates leave no rounding behind."""
+        batch, rate, read_rate = self._decoding, self._rate, 0.0
+        if self._reading and self._prefill is not None:
+            chunk = self._prefill.budget_tokens
+            iteration_s = chunk * self._prefill.cost_s
+            if batch:
+                iteration_s += 1 / self._speed[batch]
+                rate = 1 / iteration_s
+            read_rate = chunk / iteration_s
+        elif batch:
+            rate = self._speed[batch]
+        if rate != self._rate or read_rate != self._read_rate:
+            self._anchor(now, work)
+            self._rate, self._read_rate = rate, read_rate
