@@ -74,9 +74,7 @@ async def run_client(port: int, requests: int, payload: bytes, end: bytes) -> No
 async def load(port: int, clients: int, each: int, stream: bool) -> None:
     """Run some clients at once."""
     end = b"[DONE]\n\n\r\n0\r\n\r\n" if stream else b""
-    await asyncio.gather(
-        *(run_client(port, each, request(stream), end) for _ in range(clients))
-    )
+    await asyncio.gather(*(run_client(port, each, request(stream), end) for _ in range(clients)))
 
 
 def configuration(folder: Path, engine: int) -> Path:
@@ -128,7 +126,9 @@ def start(name: str, engine: int, folder: Path) -> tuple[subprocess.Popen[bytes]
     raise SystemExit(f"{name} did not start: {(folder / f'{name}.log').read_text()}")
 
 
-def measure(names: list[str], rounds: int, requests: int, streams: int) -> dict[str, dict[str, list[float]]]:
+def measure(
+    names: list[str], rounds: int, requests: int, streams: int
+) -> dict[str, dict[str, list[float]]]:
     """Return microseconds of CPU for each request and chunk, a value for each round."""
     results: dict[str, dict[str, list[float]]] = {n: {"request": [], "chunk": []} for n in names}
     with tempfile.TemporaryDirectory() as name:

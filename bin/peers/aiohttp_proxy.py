@@ -1,4 +1,4 @@
-"""The smallest reverse proxy in aiohttp: passes bodies both ways as they come. PORT UPSTREAM_URL."""
+"""The smallest reverse proxy in aiohttp. PORT UPSTREAM_URL."""
 
 import sys
 

@@ -7,8 +7,12 @@ Usage: engine.py PORT CHUNKS GAP_MS
 import asyncio
 import sys
 
-ANSWER = b'{"id":"x","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant",'
-ANSWER += b'"content":"' + b"hello " * 60 + b'"},"finish_reason":"stop"}],"usage":{"total_tokens":1}}'
+ANSWER = (
+    b'{"id":"x","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant",'
+)
+ANSWER += (
+    b'"content":"' + b"hello " * 60 + b'"},"finish_reason":"stop"}],"usage":{"total_tokens":1}}'
+)
 WHOLE = (
     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER)
 ) + ANSWER
