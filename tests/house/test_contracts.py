@@ -1,0 +1,223 @@
+"""The arrows of the house: each contract holds, and each is seen to break when somebody crosses it.
+
+Works on a copy of the sources, where violations are planted and taken out again.
+"""
+
+import ast
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("tornado_frontdoor", "simulator", "loadtests")
+CONTRACTS = {
+    contract["id"]: contract
+    for contract in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "importlinter"
+    ]["contracts"]
+}
+
+MAY_BE_IMPORTED_BY_CORE = {
+    *("dataclasses", "enum", "collections", "typing", "math", "heapq"),
+    "fnmatch",  # names are matched with globs
+    "tornado_frontdoor",
+}
+
+
+class Crossing(NamedTuple):
+    """A module of ours that imports what it must not, and the contract that says so."""
+
+    contract: str
+    importer: str
+    imported: str
+
+
+CROSSINGS = [
+    # Downwards only, and siblings are strangers
+    Crossing("layers", "tornado_frontdoor.demo", "tornado_frontdoor.cli"),
+    Crossing("layers", "tornado_frontdoor.proxy.telemetry", "tornado_frontdoor.cli"),
+    Crossing("layers", "simulator.invariants", "tornado_frontdoor.demo"),
+    Crossing("layers", "tornado_frontdoor.proxy.telemetry", "simulator.invariants"),
+    Crossing("layers", "loadtests", "tornado_frontdoor.proxy.telemetry"),
+    Crossing("layers", "tornado_frontdoor.surfaces.base", "tornado_frontdoor.proxy.telemetry"),
+    Crossing("layers", "tornado_frontdoor.config.settings", "tornado_frontdoor.proxy.telemetry"),
+    Crossing("layers", "tornado_frontdoor.surfaces.base", "tornado_frontdoor.config.settings"),
+    Crossing("layers", "tornado_frontdoor.config.settings", "tornado_frontdoor.surfaces.base"),
+    Crossing("layers", "tornado_frontdoor.core.clock", "tornado_frontdoor.surfaces.base"),
+    Crossing("layers", "tornado_frontdoor.core.clock", "tornado_frontdoor.config.settings"),
+    Crossing("every-module-has-a-place", "tornado_frontdoor.core.clock", "tornado_frontdoor.cli"),
+    # Inside the core
+    Crossing("core-layers", "tornado_frontdoor.core.admission", "tornado_frontdoor.core.gate"),
+    Crossing("core-layers", "tornado_frontdoor.core.admission", "tornado_frontdoor.core.wake"),
+    Crossing("core-layers", "tornado_frontdoor.core.pacing", "tornado_frontdoor.core.admission"),
+    Crossing("core-layers", "tornado_frontdoor.core.decisions", "tornado_frontdoor.core.pacing"),
+    Crossing("core-layers", "tornado_frontdoor.core.catalog", "tornado_frontdoor.core.decisions"),
+    Crossing("core-layers", "tornado_frontdoor.core.request", "tornado_frontdoor.core.decisions"),
+    Crossing("core-layers", "tornado_frontdoor.core.clock", "tornado_frontdoor.core.request"),
+    # What belongs to one room
+    Crossing("only-the-stand-in-serves", "simulator.invariants", "tornado"),
+    Crossing("simulator-knows-core-only", "simulator.invariants", "tornado_frontdoor.surfaces"),
+    Crossing(
+        "one-driver-of-gates", "tornado_frontdoor.proxy.telemetry", "tornado_frontdoor.core.gate"
+    ),
+    Crossing("one-driver-of-gates", "simulator.invariants", "tornado_frontdoor.core.gate"),
+    Crossing(
+        "one-owner-of-machines",
+        "tornado_frontdoor.proxy.gatekeeper",
+        "tornado_frontdoor.core.admission",
+    ),
+    Crossing(
+        "one-owner-of-machines", "tornado_frontdoor.proxy.gatekeeper", "tornado_frontdoor.core.wake"
+    ),
+    Crossing(
+        "dialects-are-strangers",
+        "tornado_frontdoor.surfaces.openai",
+        "tornado_frontdoor.surfaces.anthropic",
+    ),
+    Crossing(
+        "dialects-are-strangers",
+        "tornado_frontdoor.surfaces.anthropic",
+        "tornado_frontdoor.surfaces.openai",
+    ),
+    Crossing("locust-stays-out", "tornado_frontdoor.proxy.telemetry", "locust"),
+    Crossing("locust-stays-out", "simulator.invariants", "gevent"),
+    Crossing("settings-by-one-library", "tornado_frontdoor.cli", "marshmallow"),
+    Crossing("settings-by-one-library", "tornado_frontdoor.proxy.telemetry", "marshmallow"),
+    Crossing("no-cycles", "tornado_frontdoor.surfaces.base", "tornado_frontdoor.surfaces.openai"),
+]
+
+
+def path_of(tree: Path, module: str) -> Path:
+    stem = tree.joinpath(*module.split("."))
+    return stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
+
+
+def lint(tree: Path, *contracts: str) -> tuple[bool, str]:
+    """Return whether the contracts (all of them by default) hold, and what was said."""
+    arguments = [argument for contract in contracts for argument in ("--contract", contract)]
+    found = subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", *arguments],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    text = " ".join((found.stdout + found.stderr).split())
+    assert "Contracts:" in text, text
+    return found.returncode == 0, text
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree = tmp_path_factory.mktemp("house")
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    for package in PACKAGES:
+        for source in (ROOT / package).rglob("*.py"):
+            target = tree / source.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, target)
+    return tree
+
+
+@pytest.fixture
+def tree(copied: Path) -> Iterator[Path]:
+    """The copy, put back as it was afterwards."""
+    before = {path: path.read_bytes() for path in copied.rglob("*.py")}
+    yield copied
+    for path in copied.rglob("*.py"):
+        if path not in before:
+            path.unlink()
+        elif path.read_bytes() != before[path]:
+            path.write_bytes(before[path])
+
+
+def plant(tree: Path, importer: str, imported: str) -> None:
+    path = path_of(tree, importer)
+    assert path.exists(), f"{importer} is not there any more: give the crossing another importer"
+    with path.open("a", encoding="utf-8") as source:
+        source.write(f"\nimport {imported}\n")
+
+
+def test_every_contract_holds(copied: Path) -> None:
+    holds, text = lint(copied)
+    assert holds, text
+
+
+@pytest.mark.parametrize(
+    "crossing", CROSSINGS, ids="{0.contract}: {0.importer} -> {0.imported}".format
+)
+def test_a_crossed_arrow_is_caught(tree: Path, crossing: Crossing) -> None:
+    plant(tree, crossing.importer, crossing.imported)
+    holds, text = lint(tree, crossing.contract)
+    assert not holds, text
+    assert "BROKEN" in text
+    assert crossing.imported.rpartition(".")[2] in text.partition("Broken contracts")[2]
+
+
+@pytest.mark.parametrize(
+    ("contract", "importer"),
+    [
+        ("core-is-pure", "tornado_frontdoor.core.clock"),
+        ("surfaces-do-no-io", "tornado_frontdoor.surfaces.base"),
+        ("simulator-knows-core-only", "simulator.invariants"),
+        ("locust-stays-out", "simulator.invariants"),
+    ],
+)
+def test_each_forbidden_import_is_caught(tree: Path, contract: str, importer: str) -> None:
+    forbidden = CONTRACTS[contract]["forbidden_modules"]
+    for module in forbidden:
+        plant(tree, importer, module)
+    holds, text = lint(tree, contract)
+    assert not holds
+    missed = [module for module in forbidden if f"not allowed to import {module}:" not in text]
+    assert not missed, text
+
+
+@pytest.mark.parametrize(
+    ("contract", "stray"),
+    [
+        ("every-module-has-a-place", "tornado_frontdoor/misc.py"),
+        ("core-layers", "tornado_frontdoor/core/helpers.py"),
+    ],
+)
+def test_a_file_that_is_not_on_the_plan_is_caught(tree: Path, contract: str, stray: str) -> None:
+    (tree / stray).write_text('"""Odds and ends."""\n', encoding="utf-8")
+    holds, text = lint(tree, contract)
+    assert not holds, text
+
+
+def test_no_contract_goes_untested() -> None:
+    crossed = {crossing.contract for crossing in CROSSINGS}
+    assert set(CONTRACTS) - crossed == {"core-is-pure", "surfaces-do-no-io"}
+
+
+def imports(package: str) -> Iterator[tuple[str, str]]:
+    """Yield each file of a package with the top-level name of each thing it imports."""
+    for path in sorted((ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from ((path.name, alias.name.partition(".")[0]) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield path.name, (node.module or "").partition(".")[0]
+
+
+def test_the_core_imports_a_handful_of_things() -> None:
+    """Forbidding names one by one is not enough: what is not on the list is out."""
+    strange = [
+        (file, name)
+        for file, name in imports("tornado_frontdoor/core")
+        if name not in MAY_BE_IMPORTED_BY_CORE
+    ]
+    assert not strange
+
+
+def test_load_tests_import_nothing_of_ours() -> None:
+    """They judge from outside, in processes of their own."""
+    assert not [(file, name) for file, name in imports("loadtests") if name in PACKAGES[:2]]
