@@ -1,0 +1,84 @@
+"""The house rules that can be checked are checked."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tornado_frontdoor.core.decisions import OUTCOME_OF, Outcome, Reason
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted(
+    path
+    for room in ("tornado_frontdoor", "simulator", "loadtests", "bin")
+    for path in (ROOT / room).rglob("*.py")
+)
+LONGEST_MODULE = 400
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_says_its_duty_and_has_only_one(path):
+    text = path.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text)), "no docstring"
+    assert len(text.splitlines()) <= LONGEST_MODULE, "is there a second duty in it?"
+
+
+def test_every_outcome_has_its_row_and_its_code_in_the_operators_page():
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    for outcome in Outcome:
+        assert f"| `{outcome.label}` | `{outcome.code}` |" in page
+
+
+def test_end_codes_are_unique():
+    assert len({outcome.code for outcome in Outcome}) == len(Outcome)
+
+
+def test_every_reason_to_refuse_has_an_outcome():
+    assert set(OUTCOME_OF) == set(Reason)
+
+
+def test_every_decision_is_listed():
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    for page in folder.glob("0*.md"):
+        assert f"({page.name})" in index
+
+
+def links(page: Path) -> list[str]:
+    return re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_links_between_pages_lead_somewhere(page):
+    for link in links(page):
+        if not link.startswith(("http://", "https://")):
+            assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "bin").iterdir()), ids=lambda path: path.name)
+def test_a_command_can_be_run(script):
+    if script.is_file() and not script.suffix:
+        assert script.stat().st_mode & 0o111
+        assert script.read_text(encoding="utf-8").startswith("#!")
+
+
+def test_shell_scripts_are_well_formed():
+    scripts = [path for path in (ROOT / "bin").iterdir() if path.suffix in ("", ".sh")]
+    for script in [*(path for path in scripts if path.is_file()), ROOT / ".ci" / "run"]:
+        subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_runtime_and_development_pin_the_same_versions():
+    def pins(name: str) -> dict[str, str]:
+        text = (ROOT / "lock" / name).read_text(encoding="utf-8")
+        return dict(re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.MULTILINE))
+
+    development = pins("dev.txt")
+    for package, version in pins("runtime.txt").items():
+        assert development[package] == version
