@@ -1,0 +1,165 @@
+"""Exact answers in closed form: what the simulator is tested against, and `validate` prints.
+
+Rule 1: nothing here knows the simulator. `chains.py` has the answers that need a solved chain.
+Rule 2: shares are of arrivals. c is the cap, q the queue, lambda the rate, a the offered load
+        lambda / mu with mu = 1 / mean service, tau the queue timeout.
+
+Sources: the bounded line with a fixed timeout is Movaghar's M(n)/M/m/FCFS/K+G (1996, 1998) with a
+constant deadline; the rest is in any book on queues.
+"""
+
+from dataclasses import dataclass
+from math import exp, factorial, inf
+
+from scipy.special import gammainc
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedLine:
+    """M/M/c/K+D: Poisson arrivals, exponential service, c slots, q places, timeout tau."""
+
+    cap: int
+    queue: int
+    rate: float
+    mean_s: float
+    timeout_s: float = inf
+
+    def _states(self) -> tuple[list[float], list[float]]:
+        """Return the probabilities of 0..c in service, and of 1..q waiting."""
+        load = self.rate * self.mean_s
+        below = [1.0]
+        for j in range(1, self.cap + 1):
+            below.append(below[-1] * load / j)
+        line = [
+            below[-1] * (load / self.cap) ** k * self._done(k, self.timeout_s)
+            for k in range(1, self.queue + 1)
+        ]
+        total = sum(below) + sum(line)
+        return [p / total for p in below], [p / total for p in line]
+
+    def _done(self, count: int, within_s: float) -> float:
+        """Return the chance that a full system ends `count` services within that time."""
+        if within_s == inf:
+            return 1.0
+        return float(gammainc(count, self.cap * within_s / self.mean_s))
+
+    @property
+    def rejected(self) -> float:
+        """Share that finds slots and line full."""
+        below, line = self._states()
+        return line[-1] if line else below[-1]
+
+    @property
+    def at_once(self) -> float:
+        """Share that is served without waiting."""
+        return sum(self._states()[0][:-1])
+
+    @property
+    def timed_out(self) -> float:
+        """Share that waits for `timeout_s` in vain."""
+        if self.timeout_s == inf or not self.queue:
+            return 0.0
+        arrivals = self.rate * self.timeout_s
+        first = exp(-self.cap * self.timeout_s / self.mean_s)
+        terms = (arrivals**j / factorial(j) for j in range(self.queue))
+        return self._states()[0][-1] * first * sum(terms)
+
+    def served_within(self, wait_s: float) -> float:
+        """Share that is served after waiting at most `wait_s`, those served at once included."""
+        full = self._states()[0][-1]
+        load = self.rate * self.mean_s / self.cap
+        waited = sum(load**j * self._done(j + 1, wait_s) for j in range(self.queue))
+        return self.at_once + full * waited
+
+    @property
+    def served(self) -> float:
+        """Share that is served."""
+        return self.served_within(self.timeout_s)
+
+    @property
+    def utilization(self) -> float:
+        """Mean share of the slots that is taken."""
+        return self.rate * self.served * self.mean_s / self.cap
+
+    @property
+    def queue_length_mean(self) -> float:
+        """Mean number that waits."""
+        return sum(k * p for k, p in enumerate(self._states()[1], start=1))
+
+    @property
+    def wait_mean_s(self) -> float:
+        """Mean wait of the served."""
+        lost_s = 0.0 if self.timeout_s == inf else self.timeout_s * self.timed_out
+        return (self.queue_length_mean / self.rate - lost_s) / self.served
+
+    def wait_percentile_s(self, share: float) -> float:
+        """Return the wait that this share of the served does not exceed."""
+        target = share * self.served
+        if self.at_once >= target:
+            return 0.0
+        low, high = 0.0, self.timeout_s if self.timeout_s < inf else 100.0 * self.mean_s
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.served_within(middle) >= target else (middle, high)
+        return high
+
+
+def erlang_b(cap: int, load: float) -> float:
+    """Return the share lost without a line, whatever the law of service."""
+    blocked = 1.0
+    for k in range(1, cap + 1):
+        blocked = load * blocked / (k + load * blocked)
+    return blocked
+
+
+def erlang_c(cap: int, load: float) -> float:
+    """Return the share that waits in an endless line; the load is below the cap."""
+    blocked = erlang_b(cap, load)
+    return blocked / (1 - load / cap * (1 - blocked))
+
+
+def endless_line_timed_out(cap: int, rate: float, mean_s: float, timeout_s: float) -> float:
+    """Return the share that times out in an endless line (M/M/c+D)."""
+    load, drain = rate * mean_s, cap / mean_s
+    excess = rate - drain
+    below = sum(factorial(cap) / factorial(j) * load ** (j - cap) for j in range(cap))
+    if excess:
+        grown = exp(excess * timeout_s)
+        above = drain * ((grown - 1) / excess + grown / drain)
+    else:
+        grown, above = 1.0, drain * (timeout_s + 1 / drain)
+    return grown / (below + above)
+
+
+@dataclass(frozen=True, slots=True)
+class IdleShares:
+    """Shares of time by depth, and what requests meet, for instant service and wake."""
+
+    awake: float
+    sleeping: float
+    offloaded: float
+    wakes_from_sleeping_per_h: float
+    wakes_from_offloaded_per_h: float
+    cold: float
+
+
+def idle_tiers(rate_per_h: float, idle_s: tuple[float, float]) -> IdleShares:
+    """Return the shares of an engine that sleeps after two idle times (Poisson arrivals)."""
+    first, second = (exp(-rate_per_h * limit_s / 3600) for limit_s in idle_s)
+    return IdleShares(
+        1 - first,
+        first - second,
+        second,
+        rate_per_h * (first - second),
+        rate_per_h * second,
+        first,
+    )
+
+
+def burst_served(count: int, cap: int, queue: int, mean_s: float, timeout_s: float) -> float:
+    """Return the expected number served of a burst, exponential service."""
+    admitted = min(count, cap)
+    waiting = min(max(0, count - cap), queue)
+    drain = cap / mean_s
+    served = (gammainc(j, drain * timeout_s) for j in range(1, waiting + 1))
+    return admitted + float(sum(served))
