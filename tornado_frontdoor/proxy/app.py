@@ -13,7 +13,9 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from importlib import import_module
 from random import Random
+from secrets import token_hex
 from time import time_ns
 from typing import Any, TextIO
 
@@ -216,6 +218,10 @@ def make_surfaces(settings: Settings) -> list[Surface]:
     surfaces: list[Surface] = []
     if settings.surfaces.openai:
         surfaces.append(OpenAISurface())
+    if settings.surfaces.anthropic:
+        anthropic = import_module("tornado_frontdoor.surfaces.anthropic")
+        status = settings.surfaces.anthropic_overloaded_status
+        surfaces.append(anthropic.AnthropicSurface(status, lambda: token_hex(12)))
     return surfaces
 
 

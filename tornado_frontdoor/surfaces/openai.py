@@ -57,6 +57,9 @@ _ENGINE_PATHS = frozenset(
 _WITHOUT_SLOT = frozenset({"/tokenize", "/detokenize"})
 _ENDS_WITH_DONE = frozenset({CHAT, COMPLETIONS})
 
+MOST_SEQUENCES = 1_000_000
+"""More than any engine has; a number of a thousand digits would break gauges and log lines."""
+
 _TYPE: dict[Reason, tuple[str, str]] = {
     Reason.QUEUE_FULL: ("overloaded", "The line for this upstream is full"),
     Reason.QUEUE_TIMEOUT: ("overloaded", "No slot came free in time"),
@@ -275,7 +278,8 @@ def _target(
 def sequences(path: str, fields: Mapping[str, Any]) -> int:
     """Return how many of vLLM's sequence slots a request takes: prompts times choices, at least 1.
 
-    What is not a sensible number counts as 1 and is left for the engine to refuse.
+    What is not a sensible number counts as 1 and is left for the engine to refuse; what is larger
+    than MOST_SEQUENCES counts as that.
     """
     if path not in (CHAT, COMPLETIONS):
         return 1
@@ -289,7 +293,7 @@ def sequences(path: str, fields: Mapping[str, Any]) -> int:
         and not isinstance(prompt[0], int)
     ):
         prompts = len(prompt)  # a list of numbers is one prompt in tokens
-    return prompts * choices
+    return min(prompts * choices, MOST_SEQUENCES)
 
 
 def _count(value: object) -> int:
