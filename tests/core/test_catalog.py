@@ -14,7 +14,7 @@ def target(model: str, *aliases: str) -> Target:
 
 CATALOG = Catalog(
     [
-        target("Qwen3.6-35B", "qwen", "claude-*", "gpt-?"),
+        target("Qwen3.6-35B", "Qwen", "Claude-*", "gpt-?"),
         target("Haiku", "claude-haiku-*", "claude-haiku-4-5"),
         target("Both-A", "same-*-x"),
         target("Both-B", "same-x-*"),

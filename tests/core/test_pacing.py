@@ -72,6 +72,14 @@ def test_dice_are_rolled_only_beyond_that() -> None:
     assert (before, dice.rolls) == (0, 1)
 
 
+def test_a_second_is_a_second_at_any_time_of_day() -> None:
+    now = 0.4
+    assert (now + 1.0) - now < 1.0
+    pacer = Pacer(Dice())
+    pacer.observe(0.001)
+    assert pacer.retry_after_s(now, cap=1, queued=0) == 1.0
+
+
 REFUSALS = st.lists(
     st.tuples(
         st.floats(0, 40, allow_nan=False),
