@@ -1,15 +1,22 @@
-"""Raw engines on real sockets, and a receiver that remembers what it was told."""
+"""Raw engines on real sockets, and a receiver that remembers what it was told.
+
+Puts this room's own modules (`wire`, `doorway`) within reach of its tests, too.
+"""
 
 import asyncio
 import contextlib
 import hashlib
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tornado_frontdoor.proxy.upstream import Transfer, TransferEnd, UpstreamCall, UpstreamClient
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

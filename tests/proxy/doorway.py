@@ -1,0 +1,253 @@
+"""A front door and its engines on one loop and on real sockets; at the end nothing may be left."""
+
+import asyncio
+import contextlib
+import io
+import json
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from wire import Reply, Wire
+
+from simulator.stand_in import StandIn, StandInOptions
+from tornado_frontdoor.config import load
+from tornado_frontdoor.core.gate import Gate
+from tornado_frontdoor.proxy.app import App
+
+CHAT = "/v1/chat/completions"
+
+CONFIGURATION = """
+[server]
+listen = "127.0.0.1:0"
+admin_listen = "127.0.0.1:0"
+max_body_mib = {max_body_mib}
+drain_timeout_s = {drain_timeout_s}
+write_stall_timeout_s = {write_stall_timeout_s}
+{server}
+[surfaces]
+
+[upstreams.reasoning]
+url = "{reasoning}"
+connect_timeout_s = {connect_timeout_s}
+read_timeout_s = {read_timeout_s}
+chunk_timeout_s = {chunk_timeout_s}
+
+[upstreams.reasoning.admission]
+slots = {slots}
+cap = {cap}
+queue = {queue}
+queue_timeout_s = {queue_timeout_s}
+
+[upstreams.text]
+url = "{text}"
+
+[models.reasoning]
+upstream = "reasoning"
+aliases = ["thinker", "claude-*"]
+
+[models.text]
+upstream = "text"
+
+[routes]
+chat_default = "text"
+multipart_chat_default = "text"
+embeddings = "text"
+"""
+
+DEFAULTS: dict[str, Any] = {
+    "slots": 8,
+    "cap": 6,
+    "queue": 8,
+    "queue_timeout_s": 30,
+    "max_body_mib": 1,
+    "drain_timeout_s": 5,
+    "write_stall_timeout_s": 30,
+    "connect_timeout_s": 2,
+    "read_timeout_s": 30,
+    "chunk_timeout_s": 30,
+    "server": "",
+}
+
+
+class Mishaps(logging.Handler):
+    """Collects what was logged as an error: nothing a client does may end up there."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the record's text."""
+        self.seen.append(logging.Formatter().format(record))
+
+
+class Doorway:
+    """A running front door with `reasoning` (capped) and `text` (not) behind it."""
+
+    def __init__(self, app: App, configuration: str, path: Path, log: io.StringIO) -> None:
+        self.app = app
+        self.configuration = configuration
+        self.path = path
+        self.reasoning: StandIn
+        self.text: StandIn
+        self._log = log
+        self._wires: list[Wire] = []
+        public, admin = app.start()
+        self.port, self.admin_port = public.port, admin.port
+
+    @property
+    def gate(self) -> Gate:
+        """The gate of `reasoning`."""
+        return self.app.upstreams["reasoning"].keeper.gate
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The access lines written so far."""
+        return [json.loads(line) for line in self._log.getvalue().splitlines()]
+
+    @property
+    def outcomes(self) -> list[str]:
+        """The outcomes of the access lines, in order."""
+        return [line["outcome"] for line in self.lines]
+
+    def stats(self, engine: StandIn | None = None) -> dict[str, Any]:
+        """Return what an engine (reasoning) has counted."""
+        return (engine or self.reasoning)._counters.snapshot()
+
+    async def wire(self, port: int | None = None) -> Wire:
+        """Open a connection; it is closed with the scene at the latest."""
+        wire = Wire(*await asyncio.open_connection("127.0.0.1", port or self.port, limit=1 << 24))
+        self._wires.append(wire)
+        return wire
+
+    async def begin(
+        self, path: str, body: object = None, method: str = "POST", **headers: str
+    ) -> Wire:
+        """Send one request on a new connection and do not wait for its answer."""
+        wire = await self.wire()
+        wire.send(path, body, method, **headers)
+        return wire
+
+    async def call(
+        self, path: str, body: object = None, method: str = "POST", **headers: str
+    ) -> Reply:
+        """Send one request on a new connection and return its answer."""
+        wire = await self.begin(path, body, method, **headers)
+        reply = await wire.reply(to_head=method == "HEAD")
+        wire.leave()
+        return reply
+
+    async def get(self, path: str) -> Reply:
+        """GET from the public listener."""
+        return await self.call(path, method="GET")
+
+    async def admin(self, path: str, method: str = "GET", **headers: str) -> Reply:
+        """Call the admin listener."""
+        wire = await self.wire(self.admin_port)
+        wire.send(path, None, method, **headers)
+        reply = await wire.reply(to_head=method == "HEAD")
+        wire.leave()
+        return reply
+
+    async def until(self, condition: Callable[[], object], within_s: float = 5.0) -> None:
+        """Wait for a condition; fails with the state of things."""
+        try:
+            async with asyncio.timeout(within_s):
+                while not condition():  # noqa: ASYNC110 - what is watched has no event
+                    await asyncio.sleep(0.002)
+        except TimeoutError:
+            raise AssertionError(f"never came true: {self.remains()}; {self.lines[-3:]}") from None
+
+    async def inside(self, in_flight: int, queued: int = 0) -> None:
+        """Wait until so many are in flight and in line."""
+        await self.until(lambda: (self.gate.in_flight, self.gate.queued) == (in_flight, queued))
+
+    def remains(self) -> dict[str, int]:
+        """Return everything that must be 0 at rest."""
+        gates = [u.keeper.gate for u in self.app._everyone()]
+        gates += [u.side_door.gate for u in self.app._everyone()]
+        return {
+            "in_flight": sum(gate.in_flight for gate in gates),
+            "queued": sum(gate.queued for gate in gates),
+            "duplicate_finishes": sum(gate.duplicate_finishes for gate in gates),
+            "leases": sum(len(u.keeper._waiting) for u in self.app._everyone()),
+            "transfers": self.app._client.in_flight,
+            "watched": len(self.app._departures),
+            "passages": len(self.app.door.passages),
+            "unsent": sum(len(listener.place.unsent) for listener in self.app._listeners),
+            "reasoning": self.stats()["in_flight"],
+            "text": self.stats(self.text)["in_flight"],
+        }
+
+    async def at_rest(self, within_s: float = 5.0) -> None:
+        """Wait until nothing is left of any request; fails with what is."""
+        await self.until(lambda: not any(self.remains().values()), within_s)
+
+    def reread(self, **changes: object) -> None:
+        """Change the configuration file and read it again, as SIGHUP does."""
+        text = self.configuration
+        for key, value in changes.items():
+            old = next(line for line in text.splitlines() if line.startswith(f"{key} = "))
+            text = text.replace(old, f"{key} = {value}")
+        self.configuration = text
+        self.path.write_text(text)
+        self.app.reread()
+
+    async def leave(self) -> None:
+        """Close all connections."""
+        for wire in self._wires:
+            wire.leave()
+        for wire in self._wires:
+            with contextlib.suppress(OSError):
+                await wire.writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def doorway(
+    engine: dict[str, Any] | None = None,
+    text: dict[str, Any] | None = None,
+    url: str | None = None,
+    **settings: object,
+) -> AsyncIterator[Doorway]:
+    """Run a front door before stand-ins made with `engine` and `text`; all must end at zero.
+
+    `url` puts another engine behind `reasoning`. Afterwards nothing may have been logged as an
+    error, and no task, transfer, slot, lease or watch may be left.
+    """
+    mishaps = Mishaps()
+    logging.getLogger().addHandler(mishaps)
+    before = asyncio.all_tasks()
+    reasoning_in = StandIn(StandInOptions(**{"models": ("reasoning",), **(engine or {})}))
+    text_in = StandIn(StandInOptions(**{"models": ("text",), **(text or {})}))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "frontdoor.toml"
+        configuration = CONFIGURATION.format_map(
+            {
+                **DEFAULTS,
+                "reasoning": url or f"http://127.0.0.1:{reasoning_in.listen()}",
+                "text": f"http://127.0.0.1:{text_in.listen()}",
+                **settings,
+            }
+        )
+        path.write_text(configuration)
+        log = io.StringIO()
+        app = App(load(path), lambda: load(path), log)
+        door = Doorway(app, configuration, path, log)
+        door.reasoning, door.text = reasoning_in, text_in
+        try:
+            yield door
+            await door.leave()
+            await door.at_rest()
+        finally:
+            await door.leave()
+            await app.close()
+            await reasoning_in.close()
+            await text_in.close()
+            logging.getLogger().removeHandler(mishaps)
+    assert not mishaps.seen, "\n".join(mishaps.seen)
+    async with asyncio.timeout(2):
+        while asyncio.all_tasks() - before:  # noqa: ASYNC110 - tasks that end by themselves
+            await asyncio.sleep(0.002)
