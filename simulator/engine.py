@@ -13,51 +13,18 @@ A driver calls `submit`, `abort`, `call` or `kill`, then `advance(now)` for all 
 import math
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from typing import Literal, NamedTuple
 
+from simulator.engine_values import Answer, Call, Event, Kind, Mode, Times
 from simulator.memory import Memory, Woken
 from simulator.profiles import Profile, profile_of
 from simulator.replica import JobId, Prefill, Replica, Speed, What, alone_speed
 
+__all__ = ["Answer", "Call", "Engine", "Event", "Kind", "Mode", "Scheduler", "Times"]
+
 RPC_METHODS = ("reload_weights", "nap", "check_health", "reset_mm_cache", "reset_encoder_cache")
 """Worker methods that `/collective_rpc` finds; `nap` blocks the loop for `seconds`."""
-
-
-class Kind(Enum):
-    """What an event tells."""
-
-    STARTED = auto()
-    STEPPED = auto()
-    """`value`: whether what it computed in this step is garbage."""
-    FINISHED = auto()
-    """`value` as for STEPPED, for the whole sequence."""
-    ABORTED = auto()
-    """Ended by the engine with `finish_reason: abort`; nobody asked the client."""
-    ANSWERED = auto()
-    """A control call is over; `key` is its id and `value` an `Answer`."""
-    DIED = auto()
-    """Every sequence inside is lost; `value` says why."""
-    RESTARTED = auto()
-    """It is there again: empty, awake, with good weights."""
-
-
-class Event(NamedTuple):
-    """One thing that happened, at the instant it happened."""
-
-    kind: Kind
-    key: Hashable
-    at_s: float
-    value: object = None
-
-
-class Answer(NamedTuple):
-    """How a control call went: `ok` False is a 500."""
-
-    ok: bool
-    value: object = None
 
 
 class Scheduler(Enum):
@@ -67,41 +34,6 @@ class Scheduler(Enum):
     PAUSED_NEW = auto()
     """Those that run go on; none starts."""
     PAUSED_ALL = auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """Seconds that transitions take; pairs are by level (1, 2)."""
-
-    sleep_s: tuple[float, float] = (0.0, 0.0)
-    wake_s: tuple[float, float] = (0.0, 0.0)
-    reload_s: float = 0.0
-    restart_s: float = 1.0
-
-
-Mode = Literal["abort", "wait", "keep"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One control call, with the misfortune that is to befall it.
-
-    `name`: sleep, wake_up, is_sleeping, collective_rpc, reset_prefix_cache, pause, resume,
-    is_paused or abort_requests. `slow_s` (infinity: for ever) comes on top of its own time;
-    `die` kills the engine in place of its effect or right after its answer.
-    """
-
-    id: Hashable
-    name: str
-    level: int = 1
-    mode: Mode = "abort"
-    tags: tuple[str, ...] | None = None
-    method: str = "reload_weights"
-    seconds: float = 0.0
-    slow_s: float = 0.0
-    fails: bool = False
-    noop: bool = False
-    die: Literal["", "before", "after"] = ""
 
 
 class Engine:

@@ -51,6 +51,7 @@ class Inside:
     waits_for_reader: bool = False
 
 
+_FATAL = ("die_on_first", "die_after")
 _VOICES: dict[str, Callable[[Ask, str, int], Voice]] = {
     "chat": Chat,
     "completions": Completion,
@@ -123,7 +124,9 @@ class Inference:
         self._counters.accept(ask.weight, proven_awake=self._engine.proven_awake)
         exchange.when_gone(lambda: self._leave(inside))
         pieces = max(ask.script.count, ask.break_after or 0) if voice else 0
-        work = float("inf") if ask.silent else hold_s
+        # One that is to kill the engine as it starts must not come to its end in that instant.
+        endless = ask.silent or fault.kind in _FATAL
+        work = float("inf") if endless else hold_s
         steps = 0
         if ask.stream and voice:
             exchange.begin_stream()  # the 200 comes before a slot does
@@ -186,7 +189,7 @@ class Inference:
         inside.started = True
         self._counters.start(inside.exchange.request_id)
         self._faults.fresh = False
-        if inside.fault.kind in {"die_on_first", "die_after"}:
+        if inside.fault.kind in _FATAL:
             self._engine.kill(self._drive.now(), reason=f"died in {inside.ask.dialect}")
 
     def _leave(self, inside: Inside) -> None:

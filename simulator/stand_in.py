@@ -106,6 +106,7 @@ class StandIn:
         self._abrupt = False
         self._accept_s = 0.0
         self._parked: list[WebExchange] | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     # Life.
 
@@ -133,6 +134,8 @@ class StandIn:
         if server is not None:
             server.stop()
             await server.close_all_connections()
+        if self._closing is not None:
+            await self._closing
         self._departures.close()
         if self._log is not None:
             self._log.close()
@@ -201,9 +204,7 @@ class StandIn:
         server, self._server = self._server, None
         if server is not None:
             server.stop()
-            closing = self._loop.create_task(_close(server))
-            closing.add_done_callback(lambda _: None)
-            self._closing = closing
+            self._closing = self._loop.create_task(_close(server))
 
     def _come_back(self) -> None:
         self._faults.fresh = True
