@@ -7,15 +7,17 @@ that makes a million of them.
 from enum import Enum
 from typing import NamedTuple
 
-from tornado_frontdoor.core.request import Ticket
+from tornado_frontdoor.core.request import Ticket, UpstreamKey
+from tornado_frontdoor.core.wake_steps import Step
 
 
 class Outcome(Enum):
-    """How a request ended; the value is the label in metrics and logs, `code` the end code.
+    """How a request ended: `label` is its name in metrics and logs, `code` its end code.
 
-    The end code's first letter says who ended it (C client, U upstream, P the front door, `-`
-    nobody: it ran to its end), the second where it was (R request not yet in a line, Q queued,
-    H before the first byte of the answer, D within the data, W waiting for a wake).
+    The code's first letter says who ended it: C the client, U the engine, P the front door, `-`
+    nobody, it ran to its end. The second says where or over what: Q in the line, D after the grant,
+    F a full line, W waiting for a wake, X shutting down, H the engine's answer, T its silence, R the
+    request itself, N a name, B a body.
     """
 
     SERVED = ("served", "--")
@@ -110,4 +112,93 @@ class Refuse(NamedTuple):
     refusal: Refusal
 
 
-Decision = Admit | Refuse
+class EngineState(Enum):
+    """What is known of an engine; the value is what `/admin/status` and metrics show."""
+
+    UNKNOWN = "unknown"
+    AWAKE = "awake"
+    FALLING_ASLEEP = "falling_asleep"
+    SLEEPING = "sleeping"
+    """Level 1: the weights are in the memory of the host."""
+    OFFLOADED = "offloaded"
+    """Level 2, or a level that nobody knows: the weights must be read again."""
+    WAKING = "waking"
+    DOWN = "down"
+    """Nobody answers at the address."""
+
+
+class Verdict(Enum):
+    """What came of an operator's wish."""
+
+    DONE = "done"
+    BUSY = "busy"
+    """Somebody is inside, or another transition is under way."""
+    UNSUPPORTED = "unsupported"
+    """The engine cannot sleep."""
+    FAILED = "failed"
+
+
+class Memory(NamedTuple):
+    """What must outlive a front door that is killed, so that the next one knows where it stands."""
+
+    going: EngineState | None = None
+    """WAKING or FALLING_ASLEEP: a transition had begun, and its end was not seen."""
+    level: int = 0
+    """How deep the engine slept, or was to sleep: 0, 1 or 2."""
+    trusted: bool = True
+    """Whether its weights had been loaded since they were dropped: if not, awake proves nothing."""
+    process: str | None = None
+    """The engine's process for which this holds."""
+
+
+class Perform(NamedTuple):
+    """Carry out one step against the engine and report what came of it, with its number."""
+
+    number: int
+    step: Step
+    timeout_s: float
+    """Then the gate gives it up by itself; a later report of it changes nothing."""
+
+
+class Remember(NamedTuple):
+    """Write this down, durably, before anything that comes after it is carried out."""
+
+    memory: Memory
+
+
+class Changed(NamedTuple):
+    """The engine's state is another one now."""
+
+    state: EngineState
+
+
+class WakeEnded(NamedTuple):
+    """A wake from `depth` is over, for metrics; for RESTARTING: the engine is back."""
+
+    depth: SleepDepth
+    succeeded: bool
+    took_s: float
+
+
+class Answered(NamedTuple):
+    """What came of the operator's wish to `wake` or to `sleep`, for all who wait to hear of it."""
+
+    wish: str
+    verdict: Verdict
+    detail: str = ""
+
+
+class Note(NamedTuple):
+    """Something an operator should read in the log."""
+
+    text: str
+
+
+class GpuGranted(NamedTuple):
+    """Another gate has waited for the GPU that is free now: call its `granted`."""
+
+    upstream: UpstreamKey
+
+
+Command = Perform | Remember | Changed | WakeEnded | Answered | Note | GpuGranted
+Decision = Admit | Refuse | Command
