@@ -52,7 +52,7 @@ def native_message(body: bytes, asked: Asked) -> bytes:
 def native_count(body: bytes, asked: Asked) -> bytes:  # noqa: ARG001 - as every translation
     """Return an engine's count as it came; raises BrokenAnswerError."""
     if not isinstance(parsed(body).get("input_tokens"), int):
-        raise broken("The engine's answer holds no count")
+        raise broken("The engine's answer holds no count", status=404)
     return body
 
 
