@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from random import Random
 from time import monotonic
 
-from tornado_frontdoor.core.decisions import Admit, Decision, Outcome, Refusal
+from tornado_frontdoor.core.decisions import (
+    Admit,
+    Command,
+    Decision,
+    Outcome,
+    Refusal,
+    Refuse,
+)
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
 
@@ -61,10 +68,22 @@ class Lease:
             self.on_decision(self.decision)
 
 
+def _no_engine(command: Command) -> None:
+    raise AssertionError(f"a gate without an engine to wake commanded {command}")
+
+
 class Gatekeeper:
     """Drives the gate of one upstream. Must be made within a running loop."""
 
-    def __init__(self, key: UpstreamKey, limits: AdmissionLimits, rng: Random) -> None:
+    def __init__(
+        self,
+        key: UpstreamKey,
+        limits: AdmissionLimits,
+        rng: Random,
+        on_command: Callable[[Command], None] = _no_engine,
+    ) -> None:
+        """`on_command` carries out what the gate wants done to its engine, in order."""
+        self._on_command = on_command
         self.loop = asyncio.get_running_loop()
         self.gate = Gate(key, limits, MonotonicClock(), rng)
         self._waiting: dict[Ticket, Lease] = {}
@@ -99,8 +118,12 @@ class Gatekeeper:
 
     def _carry_out(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
-            lease = self._waiting.pop(decision.ticket)
-            lease.decide(decision if isinstance(decision, Admit) else decision.refusal)
+            if isinstance(decision, Admit):
+                self._waiting.pop(decision.ticket).decide(decision)
+            elif isinstance(decision, Refuse):
+                self._waiting.pop(decision.ticket).decide(decision.refusal)
+            else:
+                self._on_command(decision)
         deadline_s = self.gate.next_deadline()
         timer = self._timer
         if timer is not None:

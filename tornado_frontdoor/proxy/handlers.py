@@ -217,6 +217,8 @@ class Passage:
 
     def _decided(self, decision: Admit | Refusal) -> None:
         if isinstance(decision, Refusal):
+            if self._lease.on_decision is not None:
+                self.record.waited_s = monotonic() - self._lease.ticket.arrived_s
             self._refuse(decision)
             return
         self.record.waited_s = decision.waited_s
