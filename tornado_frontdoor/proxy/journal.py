@@ -28,13 +28,17 @@ class Journal:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(self._path, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise JournalError(f"cannot keep the journal in {self._path}: {error}") from error
+        try:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute(
                 "CREATE TABLE IF NOT EXISTS engines "
                 "(address TEXT PRIMARY KEY, memory TEXT, wake_times TEXT) STRICT"
             )
-        except (OSError, sqlite3.Error) as error:
+        except sqlite3.Error as error:
+            self._connection.close()
             raise JournalError(f"cannot keep the journal in {self._path}: {error}") from error
 
     def remember(self, address: str, memory: Memory) -> None:

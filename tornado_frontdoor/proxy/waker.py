@@ -9,6 +9,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from typing import Any
 
 from tornado_frontdoor.core.decisions import Perform
 from tornado_frontdoor.core.wake_steps import Ending, Report, Seen, Step
@@ -24,7 +25,7 @@ SLEEP_LEVELS = {"awake": 0, "weights_offloaded": 1, "discard_all": 2}
 _GAUGE = re.compile(r"^(\w+:?\w*)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 _STATE = re.compile(r'sleep_state="(\w+)"')
 
-CANARIES = {
+CANARIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "1 2 3", "max_tokens": 1},
     "/v1/chat/completions": {
         "messages": [{"role": "user", "content": "1 2 3"}],
