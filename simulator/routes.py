@@ -14,7 +14,7 @@ from simulator.documents import detokenized, metrics, models, tokenized
 from simulator.engine import Engine
 from simulator.faults import Faults
 from simulator.inference import Inference
-from simulator.options import StandInOptions
+from simulator.stand_in_options import StandInOptions
 from simulator.replies import Dialect, prompt_text
 from simulator.seams import Exchange, Host
 from simulator.voices import dumps, error_document

@@ -40,7 +40,7 @@ from simulator.engine import Engine, Event, Kind, Times
 from simulator.exchange import WebExchange
 from simulator.faults import Faults
 from simulator.inference import Inference
-from simulator.options import StandInOptions
+from simulator.stand_in_options import StandInOptions
 from simulator.profiles import profile_of
 from simulator.replies import Defaults, Hold
 from simulator.routes import Routes

@@ -190,6 +190,15 @@ def test_escalation_by_a_partial_wake_works_from_031_and_lies_before(version: st
     assert dropped is (version == "0.33")
 
 
+def test_what_sleeps_already_keeps_its_level_when_the_rest_is_put_to_sleep() -> None:
+    bench = Bench()
+    bench.do("sleep", level=1)
+    bench.do("wake_up", tags=("kv_cache",))
+    bench.do("sleep", level=2)
+    bench.do("wake_up")
+    assert bench.engine.proven_awake  # the weights never left the host's memory
+
+
 @pytest.mark.parametrize("version", RELEASES)
 def test_a_partial_wake_resumes_the_scheduler_and_kills_before_024(version: str) -> None:
     bench = Bench(version)

@@ -240,9 +240,14 @@ def _openai(caller: Caller) -> openai.AsyncOpenAI:
 def test_knobs_also_ride_in_the_last_message_for_callers_behind_a_translation() -> None:
     async def scenario() -> None:
         async with scene() as caller:
-            text = "stand_in:" + json.dumps({"text": "ordered"})
-            body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": text}]}
+            text = "please\nstand_in:" + json.dumps({"text": "ordered"}) + "\nor not"
+            tools = [{"name": "f", "input_schema": {"type": "object"}}]
+            messages = [{"role": "user", "content": text}]
+            body = {"model": "m", "max_tokens": 9, "messages": messages, "tools": tools}
             message = (await caller.call("/v1/messages", body)).json
             assert message["content"] == [{"type": "text", "text": "ordered"}]
+            messages.append({"role": "user", "content": "and then?"})
+            message = (await caller.call("/v1/messages", body)).json
+            assert message["content"][0]["text"] != "ordered", "an order is for one request"
 
     asyncio.run(scenario())

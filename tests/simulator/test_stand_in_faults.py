@@ -85,10 +85,10 @@ def test_a_failing_wake_can_be_tried_again() -> None:
 
 def test_slow_calls_are_slow_as_often_as_ordered() -> None:
     async def scenario() -> None:
-        async with sleeper(faults="wake_up=slow:0.2*1") as caller:
+        async with sleeper(faults="wake_up=slow:0.6*1") as caller:
             await caller.call("/sleep")
-            assert await took_s(caller, "/wake_up") >= 0.2
-            assert await took_s(caller, "/wake_up") < 0.2
+            assert await took_s(caller, "/wake_up") >= 0.6
+            assert await took_s(caller, "/wake_up") < 0.6
 
     asyncio.run(scenario())
 
