@@ -4,6 +4,9 @@ Usage:
   frontdoor serve [--config FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT]
   frontdoor demo [--listen HOST:PORT] [--admin-listen HOST:PORT]
   frontdoor check [--config FILE] [--json]
+  frontdoor status [--admin URL] [--json]
+  frontdoor wake MODEL [--admin URL] [--wait]
+  frontdoor sleep MODEL [--level N] [--admin URL]
   frontdoor stand-in --port PORT [options] [--model NAME]...
   frontdoor (-h | --help)
   frontdoor --version
@@ -12,6 +15,9 @@ Commands:
   serve       Serve in front of the engines of the configuration, until SIGTERM or Ctrl-C.
   demo        Try it without a GPU: stand-in engines and the front door before them.
   check       Read a configuration and say what it means, or what is wrong with it.
+  status      Show how the engines of a running front door are.
+  wake        Wake an engine, by the name of its upstream or of a model of it.
+  sleep       Put an engine to sleep, unless somebody is inside.
   stand-in    Run one engine that looks like vLLM and has no model.
 
 Options:
@@ -19,6 +25,10 @@ Options:
   --listen HOST:PORT        Public listener, instead of server.listen. Port 0: any free one.
   --admin-listen HOST:PORT  Admin listener, instead of server.admin_listen.
   --json                    For scripts rather than people.
+  --admin URL               Admin listener of the front door that is meant; else $FRONTDOOR_ADMIN,
+                            else http://127.0.0.1:8010. $FRONTDOOR_ADMIN_TOKEN is sent along.
+  --wait                    Until it is awake, or has failed to wake.
+  --level N                 1: weights into host memory; 2: weights dropped. Else the nearest tier.
   -h --help                 Show this text.
   --version                 Show the version.
 
@@ -68,6 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "serve": _serve,
         "demo": _demo,
         "check": _check,
+        "status": _status,
+        "wake": _wake,
+        "sleep": _sleep,
         "stand-in": _stand_in,
     }
     command = next(run for name, run in commands.items() if arguments[name])
@@ -144,6 +157,24 @@ def _check(arguments: Arguments) -> int:
         return 2
     print(describe_json(settings) if arguments["--json"] else describe(settings))
     return 0
+
+
+def _status(arguments: Arguments) -> int:
+    from tornado_frontdoor import remote
+
+    return remote.status(arguments["--admin"], as_json=arguments["--json"])
+
+
+def _wake(arguments: Arguments) -> int:
+    from tornado_frontdoor import remote
+
+    return remote.wake(arguments["--admin"], arguments["MODEL"], wait=arguments["--wait"])
+
+
+def _sleep(arguments: Arguments) -> int:
+    from tornado_frontdoor import remote
+
+    return remote.sleep(arguments["--admin"], arguments["MODEL"], arguments["--level"])
 
 
 def _stand_in(arguments: Arguments) -> int:

@@ -1,0 +1,142 @@
+"""What an operator asks of a front door that runs: its status, a wake, a sleep. Over HTTP only."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import Request, urlopen
+
+from rich.console import Console
+from rich.table import Table
+
+DEFAULT_ADMIN = "http://127.0.0.1:8010"
+TIMEOUT_S = 10.0
+WAIT_S = 1800.0
+"""A wake from a slow share takes minutes; a sleep may wait for another one on its GPU."""
+
+Answer = tuple[int, Any]
+
+
+class Unreachable(Exception):  # noqa: N818 - said to an operator as it stands
+    """No front door answers there."""
+
+
+def status(admin: str | None, *, as_json: bool) -> int:
+    """Print the status of all upstreams; returns the exit code."""
+    return _run(lambda: _status(admin, as_json=as_json))
+
+
+def wake(admin: str | None, model: str, *, wait: bool) -> int:
+    """Wake the engine of a model or upstream; returns the exit code."""
+    query = "?wait=true" if wait else ""
+    return _run(lambda: _transition(admin, f"/admin/wake/{quote(model, safe='')}{query}", model))
+
+
+def sleep(admin: str | None, model: str, level: str | None) -> int:
+    """Put the engine of a model or upstream to sleep; returns the exit code."""
+    if level is not None and level not in ("1", "2"):
+        print(f"frontdoor: --level must be 1 or 2, not {level}", file=sys.stderr)
+        return 2
+    query = f"?level={level}" if level else ""
+    return _run(lambda: _transition(admin, f"/admin/sleep/{quote(model, safe='')}{query}", model))
+
+
+def _run(command: Callable[[], int]) -> int:
+    try:
+        return command()
+    except Unreachable as error:
+        print(f"frontdoor: {error}", file=sys.stderr)
+        return 1
+
+
+def _status(admin: str | None, *, as_json: bool) -> int:
+    code, answer = _call("GET", admin, "/admin/status", TIMEOUT_S)
+    if code != 200:
+        print(f"frontdoor: {_error(answer, code)}", file=sys.stderr)
+        return 1
+    if as_json:
+        print(json.dumps(answer))
+    else:
+        Console().print(status_table(answer))
+    return 0
+
+
+def _transition(admin: str | None, path: str, model: str) -> int:
+    console = Console(stderr=True)
+    with console.status(f"{model} …"):  # shown on a terminal only
+        code, answer = _call("POST", admin, path, WAIT_S)
+    if code in (200, 202):
+        print(f"{answer['upstream']}: {answer['state']}")
+        return 0
+    print(f"frontdoor: {_error(answer, code)}", file=sys.stderr)
+    return 1
+
+
+def status_table(answer: Mapping[str, Any]) -> Table:
+    """Lay out `/admin/status` for a person."""
+    table = Table(
+        title=f"frontdoor {answer['version']}, up {_ago(answer['uptime_s'])}", title_justify="left"
+    )
+    for column in ("upstream", "state", "in flight", "queued", "last activity", "wakes", "models"):
+        table.add_column(column)
+    for name, upstream in answer["upstreams"].items():
+        state = upstream["state"]
+        if upstream["wake_step"]:
+            state += f" ({upstream['wake_step']})"
+        table.add_row(
+            name,
+            state,
+            _of(upstream["in_flight"], upstream["cap"]),
+            _of(upstream["queued"], upstream["queue"]),
+            _ago(upstream["last_activity_s"]),
+            str(upstream["wakes_total"]) if upstream["sleep_support"] else "-",
+            ", ".join(upstream["models"]),
+        )
+    return table
+
+
+def _of(number: int, limit: int | None) -> str:
+    return str(number) if limit is None else f"{number} of {limit}"
+
+
+def _ago(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _call(method: str, admin: str | None, path: str, timeout_s: float) -> Answer:
+    base = (admin or os.environ.get("FRONTDOOR_ADMIN") or DEFAULT_ADMIN).rstrip("/")
+    if urlsplit(base).scheme not in ("http", "https"):
+        raise Unreachable(f"--admin must be http://HOST:PORT, not {base}")
+    request = Request(base + path, method=method)  # noqa: S310 - the scheme is checked above
+    token = os.environ.get("FRONTDOOR_ADMIN_TOKEN")
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
+            return answer.status, _read(answer.read())
+    except HTTPError as error:
+        with error:
+            return error.code, _read(error.read())
+    except (URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise Unreachable(f"no front door answers at {base}: {reason}") from error
+
+
+def _read(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return {"error": body[:200].decode("utf-8", "replace")}
+
+
+def _error(answer: Any, code: int) -> str:
+    told = answer.get("error") if isinstance(answer, dict) else None
+    return str(told or f"the front door answered with {code}")
