@@ -1,4 +1,4 @@
-# Sourced by the commands beside it: ensure_venv ROOT runtime|dev
+# Sourced by the commands beside it: ensure_venv ROOT runtime|dev; ensure_generation ROOT NAME
 # The stamp in .venv names the lock it was made from; a changed lock is installed anew.
 
 find_python() {
@@ -40,6 +40,31 @@ ensure_venv() {
             exit 1
         fi
         cp "$lock" "$stamp"
+    fi
+    flock -u 9
+    exec 9>&-
+}
+
+# Another generation of a package that .venv holds already, for tests against it: what lock/NAME.txt
+# pins goes into .venv/generations/NAME, which a subprocess puts first on its PYTHONPATH.
+ensure_generation() {
+    local root="$1" name="$2" folder lock
+    folder="$root/.venv/generations/$name"
+    lock="$root/lock/$name.txt"
+    if cmp -s "$lock" "$folder/.lock" 2>/dev/null; then
+        return 0
+    fi
+    exec 9>"$root/.venv.lock"
+    flock 9
+    if ! cmp -s "$lock" "$folder/.lock" 2>/dev/null; then
+        echo "frontdoor: installing what lock/$name.txt pins into $folder (once)" >&2
+        rm -rf "$folder"
+        if ! "$root/.venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+            --require-hashes --target "$folder" -r "$lock" >&2; then
+            echo "frontdoor: the installation failed; nothing was changed but $folder" >&2
+            exit 1
+        fi
+        cp "$lock" "$folder/.lock"
     fi
     flock -u 9
     exec 9>&-
