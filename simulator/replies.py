@@ -4,8 +4,8 @@ Rule 1: wrong calls are refused as vLLM refuses them, in its error objects.
 Rule 2: `messages: []` is taken, although vLLM refuses it: checks of routing and admission use it.
 Rule 3: one token is one byte of a prompt, one piece of an answer.
 
-`"stand_in": {...}` in a body (or after `stand_in:` as the whole text of the last message, for
-callers behind a translation) sets for this one request:
+`"stand_in": {...}` in a body (or after `stand_in:` as a line of the last message, for callers
+behind a translation) sets for this one request:
 
     hold_s            seconds, or "exp:2", before the answer       tokens  pieces of the answer
     gap_ms            between pieces                               bytes_per_token
@@ -25,6 +25,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+
+_KNOBS = re.compile(r"^stand_in:(.*)$", re.MULTILINE)
 
 Dialect = Literal[
     "chat", "completions", "responses", "messages", "embeddings", "score", "rerank", "audio"
@@ -130,10 +132,10 @@ def read(dialect: Dialect, raw: bytes, content_type: str, defaults: Defaults) ->
     body = _object(raw, content_type)
     model = _model(body, defaults)
     text = prompt_text(dialect, body)
-    knobs = _knobs(body, text)
+    _check(body, dialect)
+    knobs = _knobs(body)
     if "status" in knobs:
         raise BadCall(int(knobs["status"]), str(knobs.get("error", "the stand-in was told to")))
-    _check(body, dialect)
     prompt_tokens = len(text.encode())
     _check_length(body, prompt_tokens, defaults)
     script, finish = _script(body, knobs, defaults)
@@ -206,12 +208,12 @@ def _model(body: Mapping[str, Any], defaults: Defaults) -> str:
     return str(model)
 
 
-def _knobs(body: Mapping[str, Any], text: str) -> Mapping[str, Any]:
+def _knobs(body: Mapping[str, Any]) -> Mapping[str, Any]:
     knobs = body.get("stand_in")
-    if knobs is None:
-        last = text.rpartition("\n")[2]
+    if knobs is None and (messages := body.get("messages")):
+        told = _KNOBS.search(_text(messages[-1:]))
         try:
-            knobs = json.loads(last[9:]) if last.startswith("stand_in:") else {}
+            knobs = json.loads(told[1]) if told else {}
         except ValueError as error:
             raise BadCall(400, f"stand_in: {error}") from None
     return knobs if isinstance(knobs, dict) else {}

@@ -28,12 +28,14 @@ drain_timeout_s = {drain_timeout_s}
 write_stall_timeout_s = {write_stall_timeout_s}
 {server}
 [surfaces]
+{surfaces}
 
 [upstreams.reasoning]
 url = "{reasoning}"
 connect_timeout_s = {connect_timeout_s}
 read_timeout_s = {read_timeout_s}
 chunk_timeout_s = {chunk_timeout_s}
+{upstream}
 
 [upstreams.reasoning.admission]
 slots = {slots}
@@ -43,10 +45,13 @@ queue_timeout_s = {queue_timeout_s}
 
 [upstreams.text]
 url = "{text}"
+read_timeout_s = {read_timeout_s}
+chunk_timeout_s = {chunk_timeout_s}
 
 [models.reasoning]
 upstream = "reasoning"
 aliases = ["thinker", "claude-*"]
+{model}
 
 [models.text]
 upstream = "text"
@@ -69,6 +74,9 @@ DEFAULTS: dict[str, Any] = {
     "read_timeout_s": 30,
     "chunk_timeout_s": 30,
     "server": "",
+    "surfaces": "",
+    "upstream": "",
+    "model": "",
 }
 
 

@@ -54,6 +54,7 @@ class FrontDoor:
         self.upstreams: Mapping[str, Upstream] = {}
         self.max_body_bytes = 0
         self.write_stall_timeout_s = 0.0
+        self.keep_alive_s = KEEP_ALIVE_S
         self.draining = False
         self.passages: set[Passage] = set()
         self.empty = asyncio.Event()
@@ -255,7 +256,7 @@ class Passage:
             self._client.open(head.status, [*head.headers, *self._marks()])
             if self._request.stream and self._relay.keep_alive():
                 self._silent_since_s = monotonic()
-                self._arm_keep_alive(KEEP_ALIVE_S)
+                self._arm_keep_alive(self._door.keep_alive_s)
         if self._relay.ending is not None:
             self._finish(self._relay.ending)
 
@@ -365,9 +366,10 @@ class Passage:
         self._keep_alive_timer = loop.call_later(delay_s, self._keep_alive)
 
     def _keep_alive(self) -> None:
+        keep_alive_s = self._door.keep_alive_s
         silent_s = monotonic() - self._silent_since_s
-        if silent_s >= KEEP_ALIVE_S:
+        if silent_s >= keep_alive_s:
             self._client.write(self._relay.keep_alive())
             self._silent_since_s = monotonic()
             silent_s = 0.0
-        self._arm_keep_alive(KEEP_ALIVE_S - silent_s)
+        self._arm_keep_alive(keep_alive_s - silent_s)
