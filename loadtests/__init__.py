@@ -1,1 +1,6 @@
-"""Locust scenarios. They import nothing of ours: what they know, they learned over HTTP."""
+"""Load tests: Locust in a process of its own, which imports nothing of the front door's.
+
+Importing locust patches sockets, threads and select in its whole process, so neither Tornado nor
+pycurl may share one with it. `kit` is what the locustfiles beside it share; `stage` starts engine
+stand-ins, the front door and Locust as separate processes and judges what they did (bin/loadtest).
+"""

@@ -1,0 +1,119 @@
+"""What must hold after a run, by the engines' own counters and by the clients' count.
+
+Each law is a sentence and whether it held. The engines know nothing of the front door's opinion of
+itself: a slot that is thought free and is not, or a refused request that got through, shows here.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loadtests.stage.scenarios import Engine, Scenario
+from loadtests.stage.watch import Look, growth
+
+Counts = Mapping[str, int]
+Statistics = Mapping[str, Any]
+
+GROWTH_ALLOWED = {"rss_mib": 8.0, "descriptors": 16, "threads": 2}
+LOOKS_NEEDED = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """One sentence and whether it held."""
+
+    text: str
+    holds: bool
+
+
+def at_engine(
+    engine: Engine, stats: Statistics, clients: Counts, *, leaves: bool, canaries: int
+) -> Iterator[Law]:
+    """Yield the laws of one engine; `clients` says how its model's requests ended for them."""
+    name, started = engine.model, stats["started"]
+    ended = stats["finished"] + stats["aborted"] + stats["failed"]
+    served, left = clients.get("served", 0), clients.get("left", 0)
+    if engine.cap is not None:
+        most = stats["max_concurrent"]
+        yield Law(
+            f"{name}: never more than {engine.cap} in flight (most: {most})", most <= engine.cap
+        )
+    rest = stats["in_flight"], stats["waiting"]
+    yield Law(f"{name}: at rest afterwards {rest}", rest == (0, 0))
+    yield Law(f"{name}: started {started} = ended {ended}", started == ended)
+    if leaves:
+        finished, aborted = stats["finished"], stats["aborted"]
+        yield Law(
+            f"{name}: finished {finished}, aborted {aborted}; served {served}, left {left}",
+            stats["failed"] == 0 and served <= finished <= served + left and aborted <= left,
+        )
+    else:
+        yield Law(
+            f"{name}: nothing aborted or failed ({stats['aborted']}, {stats['failed']})",
+            stats["aborted"] == stats["failed"] == 0,
+        )
+        reached = started - canaries
+        yield Law(
+            f"{name}: {reached} reached the engine, {served} were served, "
+            f"{clients.get('refused', 0)} refused",
+            reached == served,
+        )
+    if engine.sleeps:
+        yield from _asleep(name, stats)
+
+
+def _asleep(name: str, stats: Statistics) -> Iterator[Law]:
+    early, garbage = stats["not_proven_awake"], stats["garbage_tokens"]
+    yield Law(f"{name}: {garbage} tokens of garbage", garbage == 0)
+    yield Law(
+        f"{name}: {stats['control_overlaps']} overlapping transitions",
+        not stats["control_overlaps"],
+    )
+    yield Law(f"{name}: {early} requests before it was awake", early == 0)
+
+
+def of_the_burst(scenario: Scenario, users: int, clients: Mapping[str, Counts]) -> Iterator[Law]:
+    """Yield what a burst must come to: what fits in slots and line is served, the rest refused."""
+    for engine in scenario.engines:
+        room = (engine.cap or 0) + engine.queue
+        counts = clients.get(engine.model, {})
+        seen = counts.get("served", 0), counts.get("refused", 0)
+        due = min(users, room), max(0, users - room)
+        yield Law(f"{engine.model}: {seen[0]} served, {seen[1]} refused; due {due}", seen == due)
+
+
+def of_the_door(status: Mapping[str, Any], log: str, exit_code: int) -> Iterator[Law]:
+    """Yield what must hold of the front door itself."""
+    inside = {
+        key: (upstream["in_flight"], upstream["queued"])
+        for key, upstream in status["upstreams"].items()
+        if upstream["in_flight"] or upstream["queued"]
+    }
+    yield Law(f"front door: no slot and no place taken afterwards {inside or ''}", not inside)
+    yield Law(f"front door: drained and ended with {exit_code}", exit_code == 0)
+    yield Law("front door: no traceback in its log", "Traceback" not in log)
+
+
+def of_the_looks(scenario: Scenario, looks: list[Look]) -> Iterator[Law]:
+    """Yield what must hold of every look at the front door, and of all together."""
+    for engine in scenario.engines:
+        if engine.cap is None:
+            continue
+        most = _most(look.in_flight[engine.model] for look in looks)
+        longest = _most(look.queued[engine.model] for look in looks)
+        yield Law(
+            f"{engine.model}: by its own status at most {most} in flight, {longest} in line",
+            most <= engine.cap and longest <= engine.queue,
+        )
+    if len(looks) >= LOOKS_NEEDED:
+        for name, allowed in GROWTH_ALLOWED.items():
+            values = [getattr(look, name) for look in looks]
+            grown = growth(values)
+            yield Law(
+                f"front door: {name} {min(values):.0f} to {max(values):.0f}, grown by {grown:.1f}",
+                grown <= allowed,
+            )
+
+
+def _most(values: Iterable[int]) -> int:
+    return max(values, default=0)

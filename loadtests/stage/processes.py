@@ -1,0 +1,152 @@
+"""Engine stand-ins, the front door and Locust, each a process of its own on a free port.
+
+Rule 1: every child leads a process group of its own, so that Ctrl-C on a terminal reaches only us,
+        and the children are stopped in order: clients first, engines last.
+Rule 2: nothing is left behind, however it ends; who does not stop when asked is killed.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 40.0
+"""Longer than the front door drains."""
+
+
+class BrokenError(Exception):
+    """A process did not start, or ended when it should not."""
+
+
+class Child:
+    """One process; what it says goes to files."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
+        self.name = name
+        self.out, self.log = folder / f"{name}.out", folder / f"{name}.log"
+        with self.out.open("wb") as out, self.log.open("wb") as log:
+            self.process = subprocess.Popen(  # noqa: S603 - our own commands
+                command,
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def listening(self, count: int) -> list[str]:
+        """Return the URLs that it says it listens on, once it has said so `count` times."""
+
+        def urls() -> list[str]:
+            lines = self.out.read_text().splitlines(keepends=True)
+            return [x.split()[-1] for x in lines if x.startswith("listening ") and x[-1] == "\n"]
+
+        if not wait_for(lambda: len(urls()) >= count or self.ended, START_TIMEOUT_S) or self.ended:
+            raise BrokenError(f"{self.name} did not start: {self.log.read_text()[-2000:]}")
+        return urls()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self.process.poll() is not None
+
+    def stop(self) -> int:
+        """Ask it to stop, with all that it started; returns its exit code."""
+        self._signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_TIMEOUT_S)
+        self._signal(signal.SIGKILL)  # also whatever it left behind in its group
+        return self.process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+
+class Stage:
+    """The processes of one run of bin/loadtest; leaving the context stops them all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._children: list[Child] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        while self._children:
+            self._children.pop().stop()
+
+    def start(self, name: str, command: Sequence[str]) -> Child:
+        """Start a process that lives until the end."""
+        child = Child(name, command, self.folder)
+        self._children.append(child)
+        return child
+
+    def stop(self, child: Child) -> int:
+        """Stop one of them before the end; returns its exit code."""
+        self._children.remove(child)
+        return child.stop()
+
+    def stand_in(self, name: str, options: Sequence[str]) -> str:
+        """Start an engine stand-in; returns its URL."""
+        return self.start(name, [*FRONTDOOR, "stand-in", *options]).listening(1)[0]
+
+    def front_door(self, configuration: str) -> tuple[Child, str, str]:
+        """Start the front door; returns it, its public and its admin URL."""
+        path = self.folder / "frontdoor.toml"
+        path.write_text(configuration)
+        listen = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+        child = self.start("frontdoor", [*FRONTDOOR, "serve", "--config", str(path), *listen])
+        public, admin = child.listening(2)[:2]
+        return child, public, admin
+
+    def locust(self, options: Sequence[str], timeout_s: float) -> int:
+        """Run Locust to its end; returns its exit code."""
+        child = self.start("locust", [*LOCUST, *options])
+        if not wait_for(lambda: child.ended, timeout_s):
+            raise BrokenError(f"locust was still running after {timeout_s:.0f} s")
+        return self.stop(child)
+
+
+FRONTDOOR = (sys.executable, "-m", "tornado_frontdoor.cli")
+LOCUST = (sys.executable, "-m", "locust")
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Return whether a condition came true in time."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def fetch(url: str, *, post: bool = False) -> Any:
+    """Return the JSON behind a URL of ours; None where there is none."""
+    request = urllib.request.Request(url, method="POST" if post else "GET")  # noqa: S310 - ours
+    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - ours
+        body = answer.read()
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+def statistics(engines: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the counters of every engine stand-in, by model."""
+    return {model: fetch(f"{url}/stand-in/stats") for model, url in engines.items()}
