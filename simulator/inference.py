@@ -85,6 +85,7 @@ class Inference:
 
     def accept(self, exchange: Exchange, dialect: Dialect) -> None:
         """Take a request in, or refuse it as vLLM would."""
+        now = self._drive.now()  # once: the engine must not die between the look and the entry
         fault = self._faults.strike(dialect, "inference")
         if fault.kind == "drop":
             exchange.cut()
@@ -95,11 +96,9 @@ class Inference:
             self._counters.refused += 1
             exchange.answer(bad.status, _refusal(dialect, bad))
             return
+        self._enter(exchange, ask, fault, now)
         if fault.kind == "die":
-            self._enter(exchange, ask, fault, hold_s=0.0)
-            self._engine.kill(self._drive.now(), reason=f"died in {dialect}")
-        else:
-            self._enter(exchange, ask, fault, self._hold_s(ask) + fault.slow_s)
+            self._engine.kill(now, reason=f"died in {dialect}")
         self._drive.pump()
 
     def _understand(self, exchange: Exchange, dialect: Dialect, fault: Fault) -> Ask:
@@ -116,7 +115,7 @@ class Inference:
     def _hold_s(self, ask: Ask) -> float:
         return (ask.hold or self._hold).draw(self._rng)
 
-    def _enter(self, exchange: Exchange, ask: Ask, fault: Fault, hold_s: float) -> None:
+    def _enter(self, exchange: Exchange, ask: Ask, fault: Fault, now: float) -> None:
         make = _VOICES.get(ask.dialect)
         voice = make(ask, exchange.request_id, self._drive.created_s()) if make else None
         inside = Inside(exchange, ask, voice, fault, garbage=fault.kind == "garbage")
@@ -125,8 +124,8 @@ class Inference:
         exchange.when_gone(lambda: self._leave(inside))
         pieces = max(ask.script.count, ask.break_after or 0) if voice else 0
         # One that is to kill the engine as it starts must not come to its end in that instant.
-        endless = ask.silent or fault.kind in _FATAL
-        work = float("inf") if endless else hold_s
+        endless = ask.silent or fault.kind in {"die", *_FATAL}
+        work = float("inf") if endless else self._hold_s(ask) + fault.slow_s
         steps = 0
         if ask.stream and voice:
             exchange.begin_stream()  # the 200 comes before a slot does
@@ -136,7 +135,7 @@ class Inference:
         self._engine.submit(
             inside,
             work,
-            self._drive.now(),
+            now,
             steps=steps,
             step_work=ask.gap_s,
             weight=ask.weight,

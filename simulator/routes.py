@@ -14,9 +14,9 @@ from simulator.documents import detokenized, metrics, models, tokenized
 from simulator.engine import Engine
 from simulator.faults import Faults
 from simulator.inference import Inference
-from simulator.stand_in_options import StandInOptions
 from simulator.replies import Dialect, prompt_text
 from simulator.seams import Exchange, Host
+from simulator.stand_in_options import StandInOptions
 from simulator.voices import dumps, error_document
 
 JSON = "application/json"
@@ -94,6 +94,9 @@ class Routes:
 
         def look(exchange: Exchange) -> None:
             fault = self._faults.strike(name)
+            if self._engine.dead and name == "health":
+                exchange.answer(503)
+                return
             if fault.kind in {"hang", "mute"}:
                 return
             if fault.kind == "drop":

@@ -40,10 +40,10 @@ from simulator.engine import Engine, Event, Kind, Times
 from simulator.exchange import WebExchange
 from simulator.faults import Faults
 from simulator.inference import Inference
-from simulator.stand_in_options import StandInOptions
 from simulator.profiles import profile_of
 from simulator.replies import Defaults, Hold
 from simulator.routes import Routes
+from simulator.stand_in_options import StandInOptions
 
 __all__ = ["StandIn", "StandInOptions", "run"]
 
@@ -57,7 +57,6 @@ class StandIn:
         self.options = options
         self.port = 0
         self._loop = asyncio.get_running_loop()
-        self._epoch_s = self._loop.time()
         self._log: TextIO | None = None
         if options.log is not None:
             self._log = Path(options.log).open("a", encoding="utf-8")  # noqa: SIM115 - see close
@@ -143,10 +142,10 @@ class StandIn:
     # What drives the engine.
 
     def now(self) -> float:
-        """Return seconds since the start; everything that was due before has happened."""
+        """Return monotonic seconds; everything that was due before has happened."""
         if self._pumping_at_s is not None:
             return self._pumping_at_s
-        now = self._loop.time() - self._epoch_s
+        now = self._loop.time()
         self._backlog += self._engine.advance(now)
         return now
 
@@ -185,7 +184,7 @@ class StandIn:
                 self._inference.on_event(event)
 
     def _arm(self) -> None:
-        deadline = self._engine.next_deadline() + self._epoch_s
+        deadline = self._engine.next_deadline()
         if self._timer is not None:
             if self._timer.when() <= deadline and not self._timer.cancelled():
                 return  # it fires early and arms again: cheaper than a new one each time

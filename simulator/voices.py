@@ -7,6 +7,8 @@ Compact JSON, one event a chunk, `data: [DONE]` at the end where vLLM sends it.
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
+from json.encoder import encode_basestring
 from typing import Any, Protocol
 
 from simulator.replies import Ask, Delta
@@ -113,6 +115,11 @@ class Chat(_OpenAI):
     kind = "chat.completion.chunk"
     prefix = "chatcmpl"
 
+    @cached_property
+    def _around_text(self) -> list[list[bytes]]:
+        """What is before and after the text of a piece: most of a stream is this, over and over."""
+        return [self._choice(n, {"content": ""}).split(b'""', 1) for n in self._choices()]
+
     def opening(self) -> list[bytes]:
         """Return the role of each choice."""
         return [self._choice(n, {"role": "assistant", "content": ""}) for n in self._choices()]
@@ -122,6 +129,9 @@ class Chat(_OpenAI):
         delta = self.ask.script.delta(n)
         if garbage:
             delta = Delta("text", GARBAGE)
+        if delta.kind == "text" and not self.ask.usage_always:
+            text = encode_basestring(delta.text).encode()
+            return [text.join(around) for around in self._around_text]
         return [self._choice(index, self._delta(delta), pieces=n + 1) for index in self._choices()]
 
     def closing(self, finish: str, pieces: int) -> list[bytes]:
