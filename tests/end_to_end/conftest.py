@@ -1,0 +1,10 @@
+"""End to end: real clients against a whole front door.
+
+Puts this room's modules, and the front door and wire of tests/proxy, within reach of its tests.
+"""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "proxy")]
