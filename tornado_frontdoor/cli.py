@@ -20,6 +20,13 @@ Commands:
   sleep       Put an engine to sleep, unless somebody is inside.
   stand-in    Run one engine that looks like vLLM and has no model.
 
+  The simulator, each with a --help of its own; no engine is touched:
+  simulate    What would this traffic meet before an engine with this cap and this line?
+  sweep       Which cap, line and timeout suit this traffic?
+  validate    Is the simulator right? It is held against exact theory.
+  replay      What would the logged traffic have met with other limits?
+  calibrate   Fit a service profile to a log.
+
 Options:
   --config FILE             Configuration; else $FRONTDOOR_CONFIG, else conf/frontdoor.toml.
   --listen HOST:PORT        Public listener, instead of server.listen. Port 0: any free one.
@@ -65,13 +72,19 @@ DEFAULT_CONFIG = Path(__file__).parent.parent / "conf" / "frontdoor.toml"
 
 Arguments = Mapping[str, Any]
 Number = TypeVar("Number", int, float)
+Given = TypeVar("Given")
+
+_SIMULATED = ("simulate", "sweep", "validate", "replay", "calibrate")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Only docopt's own usage errors raise SystemExit."""
     if __doc__ is None:
         raise RuntimeError("the help text is the grammar of the command line: do not run with -OO")
-    arguments = _parse(__doc__, sys.argv[1:] if argv is None else list(argv))
+    given = sys.argv[1:] if argv is None else list(argv)
+    if given and given[0] in _SIMULATED:
+        return _guarded(_simulate, given)
+    arguments = _parse(__doc__, given)
     if isinstance(arguments, int):
         return arguments
     commands: dict[str, Callable[[Arguments], int]] = {
@@ -83,9 +96,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "sleep": _sleep,
         "stand-in": _stand_in,
     }
-    command = next(run for name, run in commands.items() if arguments[name])
+    return _guarded(next(run for name, run in commands.items() if arguments[name]), arguments)
+
+
+def _guarded(command: Callable[[Given], int], given: Given) -> int:
+    """Run a command; Ctrl-C and a reader that has enough are no errors of ours."""
     try:
-        return command(arguments)
+        return command(given)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -97,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parse(text: str, argv: list[str]) -> Arguments | int:
     """Return what docopt reads, or the exit code where that is all there is to do."""
     if not argv:
-        print(_usage(text), file=sys.stderr)
+        print(text[text.index("Usage:") : text.index("Commands:")].rstrip(), file=sys.stderr)
         return 2
     try:
         return docopt(text, argv=argv, version=f"frontdoor {__version__}")
@@ -107,10 +124,6 @@ def _parse(text: str, argv: list[str]) -> Arguments | int:
         print(str(end.code).strip(), file=sys.stderr)
         print("Try: frontdoor --help", file=sys.stderr)
         return 2
-
-
-def _usage(text: str) -> str:
-    return text[text.index("Usage:") : text.index("Commands:")].rstrip()
 
 
 def _configuration(arguments: Arguments) -> Path:
@@ -205,6 +218,21 @@ def _number(arguments: Arguments, option: str, kind: type[Number]) -> Number:
         return kind(arguments[option])
     except ValueError:
         raise ValueError(f"{option} must be a number, not {arguments[option]!r}") from None
+
+
+def _simulate(argv: list[str]) -> int:
+    from simulator.commands import COMMANDS, UsageError
+    from simulator.usage import USAGE
+
+    name = argv[0]
+    arguments = _parse(USAGE[name], argv)
+    if isinstance(arguments, int):
+        return arguments
+    try:
+        return COMMANDS[name](arguments)
+    except UsageError as error:
+        print("\n".join(f"frontdoor {name}: {fault}" for fault in error.faults), file=sys.stderr)
+        return 2
 
 
 def _log_to_stderr() -> None:
