@@ -19,7 +19,7 @@ from simulator.scenario import Scenario
 from simulator.tiers import Lifecycle
 from simulator.visit import Visit, again
 from simulator.workload import Clients, Closed, Purpose, Request, Streams, requests
-from tornado_frontdoor.core.decisions import Admit, Decision, Outcome, Reason, Refusal
+from tornado_frontdoor.core.decisions import Admit, Decision, Outcome, Reason, Refusal, Refuse
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
 
@@ -197,19 +197,25 @@ class Run:
 
     def _obey(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
-            visit: Any = decision.ticket
-            if visit.lined:
-                visit.lined = False
-                self.records.unlined()
             if type(decision) is Admit:
+                visit: Any = decision.ticket
+                if visit.lined:
+                    self._out_of_line(visit)
                 self.records.admitted(visit)
                 visit.started_s = visit.admitted_s
                 self._backend.start(visit)
                 if self._hang_up:
                     self._maybe_hang_up(visit)
-            else:
-                assert not isinstance(decision, Admit)
+            elif type(decision) is Refuse:
+                visit = decision.ticket
+                if visit.lined:
+                    self._out_of_line(visit)
                 self._refused(visit, decision.refusal)
+            # Else the wake machine wants something done: this engine has a sleep of its own.
+
+    def _out_of_line(self, visit: Visit) -> None:
+        visit.lined = False
+        self.records.unlined()
 
     def _refused(self, visit: Visit, refusal: Refusal) -> None:
         self._inside -= 1
@@ -261,8 +267,7 @@ class Run:
     def _lose_patience(self, visit: Visit) -> None:
         if visit.state is not _QUEUED:
             return
-        visit.lined = False
-        self.records.unlined()
+        self._out_of_line(visit)
         self._inside -= 1
         decisions = self._gate.finish(visit, Outcome.CLIENT_GONE_QUEUED)
         self._over(visit, "left")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from simulator.laws import Law, empirical
 from simulator.replica import Prefill
 
 CHUNK_TOKENS = 2048
@@ -66,6 +67,17 @@ class ServiceProfile:
         return read_s + output * self.token.first_s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSeconds:
+    """Whole seconds of requests, alone, as a front door sees them: no tokens are known."""
+
+    name: str
+    source: str
+    seconds: Law
+    slowdown: float = 0.0
+    """n requests together run at 1 / (1 + slowdown (n - 1)) of the speed of one."""
+
+
 PROFILES: dict[str, ServiceProfile] = {
     profile.name: profile
     for profile in (
@@ -97,7 +109,7 @@ PROFILES: dict[str, ServiceProfile] = {
 }
 
 
-def read_profile(path: Path) -> ServiceProfile:
+def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
     """Return the profile in a JSON file; raises ValueError with the key that is wrong."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -107,6 +119,8 @@ def read_profile(path: Path) -> ServiceProfile:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004 - a fault of the file
+    if "seconds" in document:
+        return _measured(document, path)
     unknown = sorted(set(document) - set(_KEYS) - {"name", "source"})
     if unknown:
         raise ValueError(f"{path}: unknown key {unknown[0]}")
@@ -134,8 +148,32 @@ _KEYS: dict[str, float | None] = {
 }
 
 
-def profile_document(profile: ServiceProfile) -> dict[str, object]:
+def _measured(document: Mapping[str, Any], path: Path) -> MeasuredSeconds:
+    seconds = document["seconds"]
+    if not isinstance(seconds, list) or not seconds:
+        raise ValueError(f"{path}: seconds must be a list of numbers")
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in seconds):
+        raise ValueError(f"{path}: seconds must be a list of numbers")
+    slowdown = document.get("slowdown", 0.0)
+    if not isinstance(slowdown, int | float) or slowdown < 0 or min(seconds) < 0:
+        raise ValueError(f"{path}: seconds and slowdown must be at least 0")
+    return MeasuredSeconds(
+        name=str(document.get("name", path.stem)),
+        source=str(document.get("source", f"{path.name}, no source given")),
+        seconds=empirical(tuple(float(value) for value in seconds)),
+        slowdown=float(slowdown),
+    )
+
+
+def profile_document(profile: ServiceProfile | MeasuredSeconds) -> dict[str, object]:
     """Return what `read_profile` reads."""
+    if isinstance(profile, MeasuredSeconds):
+        return {
+            "name": profile.name,
+            "source": profile.source,
+            "seconds": list(profile.seconds.values),
+            "slowdown": profile.slowdown,
+        }
     return {
         "name": profile.name,
         "source": profile.source,

@@ -7,7 +7,7 @@ Rule 3: gaps are not clipped, windows are not rescaled to the exact rate, and pr
         are not drawn from one number: each of these hides variance that traffic has.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import chain, repeat
@@ -61,7 +61,10 @@ class Rows(NamedTuple):
     prompt: Floats | None = None
     output: Floats | None = None
     service_s: Floats | None = None
+    """Seconds; not a number where the recording does not know (it was never served)."""
     weight: Floats | None = None
+    patience_s: Floats | None = None
+    """Infinity for those whose patience was not tried."""
 
     def taken(self, which: slice | NDArray[Any]) -> "Rows":
         """Return the rows that an index, a slice or a mask selects."""
@@ -256,11 +259,15 @@ class Service:
     seconds: Law | None = None
     profile: ServiceProfile | None = None
     recorded: bool = False
+    seconds_known: Law | None = None
+    """The law of the seconds that a recording does know, for those that it does not."""
     prompt: Law = NOTHING
     output: Law = ONE_TOKEN
     slowdown: float = 0.0
     factor: float = 1.0
     """How much more work than recorded: for the sensitivity line."""
+    source: str = ""
+    """Where the numbers come from, when they come from a file."""
 
     def slower(self, factor: float) -> "Service":
         """Return the service with `factor` times the work."""
@@ -284,7 +291,7 @@ class Service:
             return self.seconds.random
         if self.profile is not None and not rows_have_sizes:
             return self.prompt.random or self.output.random
-        return False
+        return self.seconds_known is not None
 
     def speed(self, batch: int) -> float:
         """Return the units of work a second that each of `batch` requests gets."""
@@ -300,12 +307,21 @@ class Service:
         if self.recorded:
             if rows.service_s is None:
                 raise ValueError("the recording has no service times")
-            return rows._replace(service_s=rows.service_s * self.factor, prompt=None)
+            return rows._replace(service_s=self._completed(rows.service_s, work), prompt=None)
         output = self.output.draw(work, count) if rows.output is None else rows.output
         prompt = self.prompt.draw(prompts, count) if rows.prompt is None else rows.prompt
         # A request has at least one token: an engine that answers has computed it.
         output = np.maximum(output, 1.0) * self.factor
         return rows._replace(service_s=output, prompt=prompt * self.factor)
+
+    def _completed(self, service_s: Floats, work: np.random.Generator) -> Floats:
+        """Return recorded seconds, with others' seconds where the recording knows none."""
+        unknown = np.isnan(service_s)
+        if unknown.any():
+            assert self.seconds_known is not None
+            drawn = self.seconds_known.draw(work, len(service_s))
+            service_s = np.where(unknown, drawn, service_s)
+        return service_s * self.factor
 
 
 def requests(
@@ -333,13 +349,17 @@ def _tuples(
 def columns(rows: Rows, patience: Law, patiences: np.random.Generator) -> Iterator[Request]:
     """Yield sized rows as tuples of plain numbers."""
     assert rows.service_s is not None
+    if rows.patience_s is not None:
+        patient: Iterable[float] = rows.patience_s.tolist()
+    elif patience.kind == "const":
+        patient = repeat(patience.mean)
+    else:
+        patient = patience.draw(patiences, len(rows.at_s)).tolist()
     return zip(
         rows.at_s.tolist(),
         rows.service_s.tolist(),
         repeat(0.0) if rows.prompt is None else rows.prompt.tolist(),
-        repeat(patience.mean)
-        if patience.kind == "const"
-        else patience.draw(patiences, len(rows.at_s)).tolist(),
+        patient,
         repeat(1) if rows.weight is None else rows.weight.astype(int).tolist(),
         strict=False,  # a column that is the same for all has no end
     )

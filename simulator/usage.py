@@ -1,0 +1,177 @@
+"""The help texts of `simulate`, `sweep`, `validate`, `replay` and `calibrate`: docopt's grammar.
+
+Each text is a whole docopt document. Options have no defaults of docopt's: whether an option was
+given decides what it goes with, and `options.py` knows the values.
+"""
+
+_TRAFFIC = """\
+Traffic (one of the first five; --rho 0.8 without any):
+  --rate R                  Poisson arrivals, R a second.
+  --rho X                   The same by load: X times cap / mean service time. In a sweep of the
+                            largest cap, so that all points see one rate.
+  --burst N                 N requests at one instant.
+  --clients N               A closed loop: N clients ask, and think again however that ended.
+  --trace FILE              Recorded arrivals: Azure, Mooncake, ServeGen or own CSV, access log.
+  --think S                 Mean time that a client thinks, exponential.
+  --thin P                  Keep a random share P of the trace (keeps the time scale of bursts).
+  --stretch X               Lengthen the trace's time X times (keeps the CV of gaps).
+  --bootstrap S             Replications are random orders of the trace's blocks of S seconds.
+  --arrivals-law LAW        poisson | gamma:CV | mmpp:RATIO,HIGH_S,LOW_S, with --rate or --rho.
+"""
+
+_ENGINE = """\
+Engine:
+  --service LAW             hold:S (constant) | exp:S | lognormal:S,SIGMA, S being the mean, or
+                            profile:NAME | profile:FILE. Default exp:2. Names: dense-32b-2xa100,
+                            moe-a3b-fast, moe-a3b-a100, hold-2s.
+  --slowdown B              n requests together run at 1 / (1 + B (n - 1)) of the speed of one.
+  --prompt LAW              Prompt tokens of a profile: const:N | exp:N | lognormal:N,SIGMA.
+                            Default exp:1024; a trace brings its own.
+  --output LAW              Output tokens likewise. Default exp:256.
+  --slots N                 Sequences that the engine runs at once; default 8.
+  --replicas RxS            R replicas of S slots behind one address; default 1 x slots.
+  --pick HOW                Which replica: least | random | round-robin. Default least.
+  --sleep T1,T2             Idle times (s) after which it sleeps at level 1, 2; 0 = never.
+  --wake S1,S2              Time a wake from level 1, 2 takes; default 3,45.
+  --fall S1,S2              Time falling asleep takes; default 10,1.
+  --hold-limit S1,S2        How long a request may wait for such a wake; default 30,180.
+"""
+
+_CLIENTS = """\
+Clients:
+  --retry HOW               none | openai | anthropic | fixed:S,N (after S seconds, N times) |
+                            exp:S,P (after Exp(S), each time with chance P). Default none.
+  --patience LAW            none | exp:S | const:S: leave the line after that. Default none.
+  --hang-up P               Share of clients that leave in the middle of their answer.
+"""
+
+_RUN = """\
+Run:
+  --requests N              Per replication; default 20000, all of a trace.
+  --warmup N                Of these not measured; default a twentieth, none of a burst or trace.
+  --reps N                  Independent replications; default 20, or 1 where nothing is random.
+  --seed N                  Same seed, same version: same result, byte for byte. Default 1.
+  --jobs N                  Processes; default one for each core. Changes no bit of the result.
+  --driver NAME             simpy | heap: the event loop. Changes no bit of the result.
+  --check                   Judge every event by the laws of admission (slower).
+  --json                    For scripts rather than people.
+  -h --help                 Show this text.
+"""
+
+SIMULATE = f"""\
+What would this traffic meet before an engine with this cap and this line?
+
+Usage:
+  frontdoor simulate --cap N --queue N [options]
+
+Options:
+  --cap N                   Slots that may be in flight.
+  --queue N                 Places in the line.
+  --timeout S               Longest wait in the line, or none; default 30.
+  --plot FILE               Draw waits, occupancy and line: .html, .png or .svg.
+
+{_TRAFFIC}
+{_ENGINE}
+{_CLIENTS}
+{_RUN}"""
+
+SWEEP = f"""\
+Which cap, line and timeout suit this traffic?
+
+Usage:
+  frontdoor sweep --cap LIST --queue LIST --timeout LIST [options]
+
+Options:
+  --cap LIST                E.g. 4..8 or 4,6,8.
+  --queue LIST              E.g. 0,4,8,16.
+  --timeout LIST            E.g. 5,30,none.
+  --slo LIST                Limits that a point must keep, e.g. wait_p95_s=2.5,lost_share=0.02.
+                            Default lost_share=0.01.
+  --dask ADDRESS            Compute on a Dask cluster (needs the dask extra).
+  --plot FILE               Draw the Pareto picture: .html, .png or .svg.
+
+{_TRAFFIC}
+{_ENGINE}
+{_CLIENTS}
+{_RUN}"""
+
+REPLAY = f"""\
+What would the logged traffic have met with another cap and another line?
+
+Usage:
+  frontdoor replay LOG --cap LIST --queue LIST [options]
+
+LOG is the front door's own access log. Requests come when they came and take the seconds they took;
+one that was never served takes those of a random one that was.
+
+Options:
+  --cap LIST                E.g. 4..8 or 4,6,8.
+  --queue LIST              E.g. 0,4,8,16.
+  --timeout LIST            E.g. 5,30,none; default 30.
+  --upstream KEY            Whose requests, where the log has several upstreams.
+  --slo LIST                Limits that a point must keep, e.g. wait_p95_s=2.5,lost_share=0.02.
+                            Default lost_share=0.01.
+  --thin P                  Keep a random share P of the requests.
+  --stretch X               Lengthen the log's time X times.
+  --bootstrap S             Replications are random orders of the log's blocks of S seconds.
+  --dask ADDRESS            Compute on a Dask cluster (needs the dask extra).
+  --plot FILE               Draw the Pareto picture: .html, .png or .svg.
+
+{_ENGINE}
+{_CLIENTS}
+{_RUN}"""
+
+VALIDATE = """\
+Is the simulator right? Simulated values beside exact theory, with their distance in sigmas.
+
+Usage:
+  frontdoor validate [options]
+
+Options:
+  --full                    All loads, timeouts and laws (minutes) rather than some of each.
+  --seed N                  Default 1.
+  --reps N                  Replications of each case; default 20.
+  --requests N              Requests of each replication; default 5000, or 20000 with --full.
+  --jobs N                  Processes; default one for each core.
+  --driver NAME             simpy | heap; default heap.
+  --json                    For scripts rather than people.
+  -h --help                 Show this text.
+
+Exits with 1 when a value is further than 4 sigma from the exact one.
+"""
+
+CALIBRATE = """\
+Fits a service profile to a log, for `--service profile:FILE`.
+
+Usage:
+  frontdoor calibrate LOG [--upstream KEY] [--out FILE] [--name NAME] [--json]
+
+LOG is the front door's own access log, which gives seconds and how they grow with the batch; or a
+log of an engine's benchmark (JSON lines with input_toks, output_toks, scheduled_ts, first_token_ts,
+last_token_ts), which gives token and prompt times.
+
+Options:
+  --upstream KEY            Whose requests, where the log has several upstreams.
+  --out FILE                Write the profile there.
+  --name NAME               What to call it; default the name of the log.
+  --json                    For scripts rather than people.
+  -h --help                 Show this text.
+"""
+
+USAGE: dict[str, str] = {
+    "simulate": SIMULATE,
+    "sweep": SWEEP,
+    "validate": VALIDATE,
+    "replay": REPLAY,
+    "calibrate": CALIBRATE,
+}
+"""Help text by command."""
+
+SUMMARY: dict[str, str] = {
+    "simulate": "What would this traffic meet with this cap and this line? No GPU is touched.",
+    "sweep": "Which cap, line and timeout suit this traffic?",
+    "validate": "Compare the simulator with exact theory.",
+    "replay": "What would the logged traffic have met with other limits?",
+    "calibrate": "Fit a service profile to a log.",
+}
+"""One line for each command, for the list of all."""
