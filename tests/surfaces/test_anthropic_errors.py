@@ -330,6 +330,15 @@ def test_long_list_of_tokens_is_not_read_to_its_end() -> None:
     assert ("request-id", "req_r1") in list(relay.ending.document.headers)
 
 
+def test_short_list_of_tokens_is_read_to_its_end_and_the_connection_kept() -> None:
+    relay = bench.decode(bench.question(), path=COUNT_TOKENS).relay
+    relay.head(200, [])
+    relay.data(b'{"count":3,"max_model_len":8192,"tokens":[1')
+    assert relay.ending is None
+    relay.data(b",2,3]}")
+    assert relay.ending is None
+
+
 @pytest.mark.parametrize("status", [404, 405, 501])
 def test_engine_without_a_tokenizer_gives_no_number(status: int) -> None:
     document, error = failed(status, {"detail": "Not Found"}, path=COUNT_TOKENS)

@@ -39,6 +39,12 @@ def test_system_in_the_midst_can_become_a_reminder() -> None:
     ]
 
 
+def test_empty_system_message_parts_no_turn() -> None:
+    assert chat(user("a"), {"role": "system", "content": ""}, user("b")) == [
+        {"role": "user", "content": [text("a"), text("b")]}
+    ]
+
+
 def test_tool_results_stay_together_around_a_merged_system_message() -> None:
     sent = chat(
         assistant(tool_use("a"), tool_use("b")),

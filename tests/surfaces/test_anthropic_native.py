@@ -190,6 +190,7 @@ def test_whole_message_is_passed_under_the_name_that_was_asked_for() -> None:
         ({"error": {"message": "boom"}}, 500),
         ({"choices": []}, 502),
         (b"<html>", 502),
+        (json.dumps(MESSAGE).encode("utf-16"), 502),
     ],
 )
 def test_message_that_is_none_is_the_engines_fault(body: Any, status: int) -> None:

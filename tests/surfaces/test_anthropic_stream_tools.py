@@ -117,8 +117,36 @@ def test_calls_without_an_id_get_one_each() -> None:
     assert all(block["id"].startswith("toolu_") for block in content)
 
 
-def test_id_that_comes_late_is_taken() -> None:
-    deltas = [call_delta(0, None, "f"), call_delta(0, "own"), call_delta(0, arguments="{}")]
+def test_text_waits_for_the_call_that_took_the_place_of_a_whole_one() -> None:
+    payloads = [
+        chunk(call_delta(0, "a", "f")), chunk(call_delta(1, "b", "g", '{"y":')),
+        chunk(call_delta(0, arguments='{"x":1}')), chunk({"content": "t"}),
+        chunk(call_delta(1, arguments="2}")), *finished("tool_calls"),
+    ]  # fmt: skip
+    assert blocks(*payloads) == [("f", {"x": 1}), ("g", {"y": 2}), "t"]
+
+
+def test_what_comes_late_for_a_closed_call_changes_nothing() -> None:
+    payloads: list[Json | str] = [
+        chunk(call_delta(0, "a", "f", '{"x":1}')), chunk({"content": "t"}),
+        chunk(call_delta(0, arguments="}")), chunk({}, "stop", stop_reason="X"), "[DONE]",
+    ]  # fmt: skip
+    assert blocks(*payloads) == [("f", {"x": 1}), "t"]
+    assert streamed(*payloads)["stop_reason"] == "tool_use"
+
+
+def test_white_space_between_calls_is_not_kept_for_later() -> None:
+    payloads = [
+        chunk(call_delta(0, "a", "f", "{}")), chunk({"content": "\n"}),
+        chunk(call_delta(1, "b", "g", "{}")), chunk({"content": "Done"}), *finished("stop"),
+    ]  # fmt: skip
+    assert blocks(*payloads) == [("f", {}), ("g", {}), "Done"]
+
+
+@pytest.mark.parametrize("name", ["f", None])
+def test_id_that_comes_late_is_taken(name: str | None) -> None:
+    late = call_delta(0, "own", name)
+    deltas = [call_delta(0, None, "f"), late, call_delta(0, arguments="{}")]
     [block] = streamed(*map(chunk, deltas), *finished("tool_calls"))["content"]
     assert block["id"] == "own"
 

@@ -62,13 +62,12 @@ def read_conversation(
             block["text"] for role, blocks in turns if role == "system" for _, block in blocks
         ]
         system_texts += inline
-        turns = _joined([turn for turn in turns if turn.role != "system"])
+        turns = [turn for turn in turns if turn.role != "system"]
     translated: list[Json] = []
     loaded: list[str] = []
     leading = _join(system_texts)
-    if leading:
-        turns = _joined([Turn("system", [("system", text_part(leading))]), *turns])
-    for role, blocks in turns:
+    head = [Turn("system", [("system", text_part(leading))])] if leading else []
+    for role, blocks in _joined([*head, *turns]):
         if role == "system":
             text = _join(block["text"] for _, block in blocks)
             translated.append({"role": "system", "content": text})

@@ -18,6 +18,7 @@ from tornado_frontdoor.surfaces.anthropic.events import frame as event_frame
 from tornado_frontdoor.surfaces.anthropic.fields import encode, flag_at, to_bytes
 from tornado_frontdoor.surfaces.anthropic.request import clamped, read_max_tokens
 from tornado_frontdoor.surfaces.anthropic.response import Asked, parsed
+from tornado_frontdoor.surfaces.base import Refused
 from tornado_frontdoor.surfaces.bodies import JsonBody, replace_model, with_model
 from tornado_frontdoor.surfaces.sse import Frame
 
@@ -46,7 +47,10 @@ def native_message(body: bytes, asked: Asked) -> bytes:
         raise broken("The engine's answer holds no message")
     if answer.get("stop_reason") is None:
         raise broken("The engine gave the answer up", status=500)
-    return replace_model(body, asked.model)
+    try:
+        return replace_model(body, asked.model)
+    except Refused as refused:  # JSON in another encoding than UTF-8
+        raise broken("The engine's answer is not UTF-8") from refused
 
 
 def native_count(body: bytes, asked: Asked) -> bytes:  # noqa: ARG001 - as every translation
