@@ -99,9 +99,9 @@ class WebExchange:
             self._stream.close()
 
     def when_drained(self, callback: Callable[[], None]) -> None:
-        """Call back once when all that was sent is with the kernel."""
+        """Call back once when all that was sent is with the kernel; never when the client left."""
         assert self._drained is not None
-        self._drained.add_done_callback(lambda _: callback())
+        self._drained.add_done_callback(lambda _: None if self._stream.closed() else callback())
 
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Call back once when the client leaves before its answer is complete."""
