@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from anthropic_bench import (
+    COUNT_TOKENS,
     HI,
     PNG,
     PNG_PART,
@@ -277,3 +278,12 @@ def test_tool_arguments_survive_as_json(arguments: Json) -> None:
 def test_assistant_blocks_that_cannot_be_kept_are_refused(block: Json, path: str) -> None:
     refusal = bench.refusal(messages=[*HI, assistant("x", block), *HI])
     assert refusal.param == f"messages.1.content.1{path}"
+
+
+def test_pictures_and_documents_are_counted_or_refused_and_upset_nothing() -> None:
+    question = bench.question(messages=[user("x", PNG)])
+    body = json.loads(bench.decode(question, path=COUNT_TOKENS).request.body)
+    assert body["messages"][0]["content"] == [text("x"), PNG_PART]
+    pdf = {"type": "document", "source": {"type": "base64", "data": "x"}}
+    with pytest.raises(Refused):
+        bench.decode(bench.question(messages=[user(pdf)]), path=COUNT_TOKENS)
