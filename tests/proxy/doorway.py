@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import logging
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -103,13 +104,14 @@ class Doorway:
         self.text: StandIn
         self._log = log
         self._wires: list[Wire] = []
+        self.most = 0
         public, admin = app.start()
         self.port, self.admin_port = public.port, admin.port
 
     @property
     def gate(self) -> Gate:
         """The gate of `reasoning`."""
-        return self.app.upstreams["reasoning"].keeper.gate
+        return self.app.pool.current["reasoning"].keeper.gate
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -130,6 +132,15 @@ class Doorway:
         wire = Wire(*await asyncio.open_connection("127.0.0.1", port or self.port, limit=1 << 24))
         self._wires.append(wire)
         return wire
+
+    async def thirsty(self) -> tuple[socket.socket, "asyncio.AbstractEventLoop"]:
+        """Open a connection with the smallest buffer, for who reads in sips by himself."""
+        loop = asyncio.get_running_loop()
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.setblocking(False)  # noqa: FBT003 - the socket's own name for it
+        await loop.sock_connect(sock, ("127.0.0.1", self.port))
+        return sock, loop
 
     async def begin(
         self, path: str, body: object = None, method: str = "POST", **headers: str
@@ -175,14 +186,14 @@ class Doorway:
 
     def remains(self) -> dict[str, int]:
         """Return everything that must be 0 at rest."""
-        gates = [u.keeper.gate for u in self.app._everyone()]
-        gates += [u.side_door.gate for u in self.app._everyone()]
+        gates = [u.keeper.gate for u in self.app.pool.everyone()]
+        gates += [u.side_door.gate for u in self.app.pool.everyone()]
         return {
             "in_flight": sum(gate.in_flight for gate in gates),
             "queued": sum(gate.queued for gate in gates),
             "duplicate_finishes": sum(gate.duplicate_finishes for gate in gates),
-            "leases": sum(len(u.keeper._waiting) for u in self.app._everyone()),
-            "transfers": self.app._client.in_flight,
+            "leases": sum(len(u.keeper._waiting) for u in self.app.pool.everyone()),
+            "transfers": self.app.pool.client.in_flight,
             "watched": len(self.app._departures),
             "passages": len(self.app.door.passages),
             "unsent": sum(len(listener.place.unsent) for listener in self.app._listeners),
@@ -249,6 +260,9 @@ async def doorway(
             yield door
             await door.leave()
             await door.at_rest()
+        except BaseException:
+            print("\n".join(mishaps.seen))
+            raise
         finally:
             await door.leave()
             await app.close()

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine
 from importlib import import_module
 from random import Random
 from secrets import token_hex
@@ -23,28 +23,20 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from tornado_frontdoor.config import Address, ConfigError, Settings
-from tornado_frontdoor.core.decisions import Reason
+from tornado_frontdoor.core.decisions import EngineState, Reason
 from tornado_frontdoor.proxy.admin import Admin
 from tornado_frontdoor.proxy.departures import Departures
 from tornado_frontdoor.proxy.handlers import FrontDoor
+from tornado_frontdoor.proxy.journal import JournalError
 from tornado_frontdoor.proxy.listener import Listener, Service
-from tornado_frontdoor.proxy.telemetry import GateReading, Telemetry
-from tornado_frontdoor.proxy.upstream import UpstreamClient
-from tornado_frontdoor.proxy.upstreams import Upstream, apply_settings
+from tornado_frontdoor.proxy.pool import Pool
+from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.surfaces.base import Surface
 from tornado_frontdoor.surfaces.openai import OpenAISurface
 
 LOG = logging.getLogger("frontdoor")
 
-STATE_NAMES = (
-    "unknown",
-    "awake",
-    "falling_asleep",
-    "sleeping",
-    "offloaded",
-    "waking",
-    "down",
-)
+STATE_NAMES = tuple(state.value for state in EngineState)
 BACKLOG = 1024
 """Connections that the kernel may keep for us: a crowd comes in one instant."""
 COLLECT_AFTER = (20_000, 20, 50)
@@ -66,12 +58,9 @@ class App:
     ) -> None:
         self.settings = settings
         self._read_again = read_again
-        self._rng = Random()  # noqa: S311 - spreads retries, keeps no secret
-        self._client = UpstreamClient()
+        self.pool = Pool(Random())  # noqa: S311 - spreads retries, keeps no secret
         self._departures = Departures()
-        self._retired: list[Upstream] = []
-        self.upstreams: dict[str, Upstream] = {}
-        self._telemetry = Telemetry(access_log, self._readings, STATE_NAMES)
+        self._telemetry = Telemetry(access_log, self.pool.readings, STATE_NAMES)
         surfaces = make_surfaces(settings)
         started_s = time_ns() // 1_000_000_000
         self.door = FrontDoor(surfaces, OpenAISurface(), self._telemetry, started_s)
@@ -127,7 +116,11 @@ class App:
                 LOG.warning("server.%s changes with the next start", key)
         if settings.surfaces != old.surfaces:
             LOG.warning("surfaces change with the next start")
-        self._put_in_force(settings)
+        try:
+            self._put_in_force(settings)
+        except JournalError as error:
+            LOG.error("%s", error)  # noqa: TRY400
+            return
         LOG.info("the configuration was read again: %s", settings.path)
 
     # Down
@@ -139,7 +132,7 @@ class App:
         self.door.draining = True
         for server in self._servers[:1]:
             server.stop()
-        for upstream in self._everyone():
+        for upstream in self.pool.everyone():
             upstream.drain()
         if self.door.passages:
             await self._wait_for(self.door.empty.wait())
@@ -155,10 +148,8 @@ class App:
             await server.close_all_connections()
         for listener in self._listeners:
             listener.close()
-        for upstream in self._everyone():
-            upstream.close()
+        await self.pool.close()
         self._departures.close()
-        self._client.close()
 
     # How
 
@@ -191,26 +182,16 @@ class App:
         return Address(address.host, sockets[0].getsockname()[1])
 
     def _put_in_force(self, settings: Settings) -> None:
+        self.pool.apply(settings, self._telemetry)
         self.settings = settings
-        before = self.upstreams
-        self.upstreams = apply_settings(before, settings.upstreams, self._client, self._rng)
-        kept = set(self.upstreams.values())
-        self._retired = [u for u in self._retired if not u.idle]
-        self._retired += [u for u in before.values() if u not in kept]
         catalog = settings.catalog()
         for service in (self.door, self.admin):
             service.catalog = catalog
-            service.upstreams = self.upstreams
+            service.upstreams = self.pool.current
         self.door.max_body_bytes = settings.server.max_body_bytes
         self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
         for listener in self._listeners:
             listener.place.stall_timeout_s = listener.service.write_stall_timeout_s
-
-    def _everyone(self) -> Sequence[Upstream]:
-        return [*self.upstreams.values(), *self._retired]
-
-    def _readings(self) -> Iterable[GateReading]:
-        return [upstream.reading() for upstream in self.upstreams.values()]
 
 
 def make_surfaces(settings: Settings) -> list[Surface]:
@@ -236,7 +217,11 @@ async def serve_until_stopped(
     announce_to: Callable[[Address, Address], None],
 ) -> int:
     """Serve on the running loop until a signal; returns the exit code."""
-    app = App(settings, read_again)
+    try:
+        app = App(settings, read_again)
+    except JournalError as error:
+        print(f"frontdoor: {error}", file=sys.stderr)  # noqa: T201
+        return 1
     try:
         public, admin = app.start()
     except CannotBind as error:

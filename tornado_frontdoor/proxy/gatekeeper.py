@@ -18,10 +18,11 @@ from tornado_frontdoor.core.decisions import (
     Refusal,
     Refuse,
 )
-from tornado_frontdoor.core.gate import AdmissionLimits, Gate
+from tornado_frontdoor.core.gate import AdmissionLimits, Gate, Nap, WakeLimits
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
+from tornado_frontdoor.core.wake_steps import Report
 
-__all__ = ["AdmissionLimits", "Gatekeeper", "Lease", "MonotonicClock"]
+__all__ = ["AdmissionLimits", "Gatekeeper", "Lease", "MonotonicClock", "Nap", "WakeLimits"]
 
 
 class MonotonicClock:
@@ -80,14 +81,15 @@ class Gatekeeper:
         key: UpstreamKey,
         limits: AdmissionLimits,
         rng: Random,
-        on_command: Callable[[Command], None] = _no_engine,
+        nap: Nap | None = None,
     ) -> None:
-        """`on_command` carries out what the gate wants done to its engine, in order."""
-        self._on_command = on_command
         self.loop = asyncio.get_running_loop()
-        self.gate = Gate(key, limits, MonotonicClock(), rng)
+        self.gate = Gate(key, limits, MonotonicClock(), rng, nap)
+        self.on_command: Callable[[Command], None] = _no_engine
+        """Carries out what the gate wants done to its engine, in order; set before `begin`."""
         self._waiting: dict[Ticket, Lease] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
 
     def enter(self, weight: int = 1) -> Lease:
         """Bring a new ticket to the gate; the lease knows at once if it need not wait."""
@@ -106,12 +108,39 @@ class Gatekeeper:
         """Refuse the line and all newcomers."""
         self._carry_out(self.gate.drain())
 
-    def change_limits(self, limits: AdmissionLimits) -> None:
+    def change_limits(self, limits: AdmissionLimits, wake: WakeLimits | None = None) -> None:
         """Put new limits in force."""
-        self._carry_out(self.gate.change_limits(limits))
+        self._carry_out(self.gate.change_limits(limits, wake))
+
+    # Where the engine can sleep
+
+    def begin(self) -> None:
+        """Let the gate look at its engine for the first time."""
+        self._carry_out(self.gate.expire())
+
+    def report(self, report: Report) -> None:
+        """Tell the gate what came of a step."""
+        self._carry_out(self.gate.report(report))
+
+    def granted(self) -> None:
+        """Tell the gate that it has its GPU."""
+        self._carry_out(self.gate.granted())
+
+    def lost(self) -> None:
+        """Tell the gate that nobody answers at its engine's address."""
+        self._carry_out(self.gate.lost())
+
+    def wake_now(self) -> None:
+        """Tell the gate that an operator wants the engine awake."""
+        self._carry_out(self.gate.wake_now())
+
+    def sleep_now(self, level: int) -> None:
+        """Tell the gate that an operator wants the engine asleep."""
+        self._carry_out(self.gate.sleep_now(level))
 
     def close(self) -> None:
         """Stop the timer; nobody may be inside any more."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -123,15 +152,16 @@ class Gatekeeper:
             elif isinstance(decision, Refuse):
                 self._waiting.pop(decision.ticket).decide(decision.refusal)
             else:
-                self._on_command(decision)
+                self.on_command(decision)
         deadline_s = self.gate.next_deadline()
         timer = self._timer
+        if deadline_s is None:
+            return
         if timer is not None:
-            if timer.when() == deadline_s:
-                return
+            if timer.when() <= deadline_s:
+                return  # early is harmless: it finds nothing to do, and is armed anew then
             timer.cancel()
-            self._timer = None
-        if deadline_s is not None:
+        if not self._closed:
             self._timer = self.loop.call_at(deadline_s, self._on_deadline)
 
     def _on_deadline(self) -> None:

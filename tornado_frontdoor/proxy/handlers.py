@@ -198,6 +198,7 @@ class Passage:
         self._transfer: Transfer | None = None
         self._over = False
         self._told = False
+        self._came_back = False
         self._silent_since_s = 0.0
         self._keep_alive_timer: asyncio.TimerHandle | None = None
         self.record = record
@@ -293,6 +294,8 @@ class Passage:
         if self._told:
             self._conclude(Outcome.SERVED)
             return
+        if end is TransferEnd.CONNECT_FAILED and self._wait_for_engine():
+            return
         match end:
             case TransferEnd.COMPLETE:
                 self._finish(self._relay.end())
@@ -301,12 +304,23 @@ class Passage:
             case _:
                 self._fail(Reason.UPSTREAM_ERROR, f"{self._request.upstream}: {detail}")
 
+    def _wait_for_engine(self) -> bool:
+        """Go back into the line, once, where the engine is expected to come back."""
+        if self._came_back or not self._request.takes_slot or not self._upstream.lost():
+            return False
+        self._came_back = True
+        self._transfer = None
+        self._lease.close(Outcome.UPSTREAM_ERROR)
+        self._lease = self._upstream.enter(self._request)
+        self.enter()
+        return True
+
     # Ends
 
     def _finish(self, ending: Ending) -> None:
         """Carry out the end that the dialect has seen."""
         if ending.refusal is not None:
-            self._refuse(ending.refusal)
+            self._refuse(ending.refusal._replace(upstream=self._request.upstream))
             return
         self._conclude(ending.outcome, ending)
 
@@ -331,12 +345,14 @@ class Passage:
         if self._transfer is not None:
             self._transfer.abort()  # does nothing where it is over
         self._lease.close(outcome)
-        if ending is not None:
-            self._tell(ending)
-        self._client.on_gone = self._client.on_drained = None
-        self.record.status = self._client.status
-        self.record.bytes_out = self._client.bytes_out
-        self._door.ended(self, outcome)
+        try:
+            if ending is not None:
+                self._tell(ending)
+        finally:  # whatever a socket does: a passage that never ends would hold up every drain
+            self._client.on_gone = self._client.on_drained = None
+            self.record.status = self._client.status
+            self.record.bytes_out = self._client.bytes_out
+            self._door.ended(self, outcome)
 
     def _tell(self, ending: Ending) -> None:
         client = self._client

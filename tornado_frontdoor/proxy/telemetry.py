@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tornado_frontdoor.core.decisions import Outcome
+from tornado_frontdoor.core.decisions import Outcome, WakeEnded
 
 BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -95,6 +95,19 @@ class Telemetry:
             "frontdoor_request_seconds", "From arrival to the end of the answer"
         )
 
+        self._wakes = Counter(
+            "frontdoor_wakes_total",
+            "Wakes that ended, by the depth they began at and by what came of them",
+            ["upstream", "depth", "result"],
+            registry=self.registry,
+        )
+        self._wake_seconds = Histogram(
+            "frontdoor_wake_seconds",
+            "How long wakes took that succeeded",
+            ["upstream", "depth"],
+            buckets=BUCKETS_S,
+            registry=self.registry,
+        )
         # Finding a metric by its labels costs more than counting on it.
         self._count = cache(self._label_count)
         self._histograms = cache(self._label_histograms)
@@ -141,6 +154,13 @@ class Telemetry:
             "stream": record.stream,
         }
         self._access_log.write(json.dumps(line) + "\n")
+
+    def wake_ended(self, upstream: str, ended: WakeEnded) -> None:
+        """Count a wake."""
+        result = "succeeded" if ended.succeeded else "failed"
+        self._wakes.labels(upstream, ended.depth.value, result).inc()
+        if ended.succeeded:
+            self._wake_seconds.labels(upstream, ended.depth.value).observe(ended.took_s)
 
     def scrape(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

@@ -1,18 +1,29 @@
-"""One upstream as the proxy holds it: its settings, its gate, and how a request gets to its engine.
+"""One upstream as the proxy holds it: its settings, its gate, its engine, and the way to it.
 
 Beside the gate stands a side door for what an engine answers without a sequence slot (`/tokenize`):
 a small line of its own, so that a crowd of token counts takes no slot and does not bury the engine.
+vLLM answers those asleep too, so the side door wakes nobody.
 """
 
-from collections.abc import Mapping
+import logging
 from math import inf
 from random import Random
 
 from tornado_frontdoor.config import UpstreamSettings
+from tornado_frontdoor.core.decisions import Answered, Verdict
 from tornado_frontdoor.core.request import CanonicalRequest, UpstreamKey
-from tornado_frontdoor.proxy.gatekeeper import AdmissionLimits, Gatekeeper, Lease
+from tornado_frontdoor.proxy.engines import Engine
+from tornado_frontdoor.proxy.gatekeeper import (
+    AdmissionLimits,
+    Gatekeeper,
+    Lease,
+    Nap,
+    WakeLimits,
+)
 from tornado_frontdoor.proxy.telemetry import GateReading
 from tornado_frontdoor.proxy.upstream import Receiver, Transfer, UpstreamCall, UpstreamClient
+
+LOG = logging.getLogger("frontdoor")
 
 _SIDE_LIMITS = AdmissionLimits(cap=8, queue=512, queue_timeout_s=60.0)
 """Claude Code counts tokens 14 at a time; 8 at once keep an engine's tokenizer busy enough."""
@@ -21,27 +32,43 @@ _SIDE_LIMITS = AdmissionLimits(cap=8, queue=512, queue_timeout_s=60.0)
 class Upstream:
     """One address: one gate, whatever route or dialect a request came by."""
 
-    def __init__(self, settings: UpstreamSettings, client: UpstreamClient, rng: Random) -> None:
+    def __init__(
+        self,
+        settings: UpstreamSettings,
+        client: UpstreamClient,
+        rng: Random,
+        nap: Nap | None = None,
+    ) -> None:
         self._client = client
         self.settings = settings
-        self.keeper = Gatekeeper(settings.key, limits_of(settings), rng)
+        self.keeper = Gatekeeper(settings.key, limits_of(settings), rng, nap)
         self.side_door = Gatekeeper(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
+        self.engine: Engine | None = None
+
+    def join(self, engine: Engine) -> None:
+        """Give the gate the engine that it puts to sleep and wakes, and let it look at it."""
+        self.engine = engine
+        self.keeper.on_command = engine.command
+        self.keeper.begin()
 
     @property
     def state(self) -> str:
         """The engine's state, as in `/admin/status`."""
-        return "awake"
+        return self.keeper.gate.state.value
 
     @property
     def sleep_depth(self) -> str | None:
         """How deep it sleeps; None while it does not."""
-        return None
+        depth = self.keeper.gate.sleep_depth
+        return None if depth is None else depth.value
 
     @property
     def idle(self) -> bool:
         """Whether nobody is inside."""
         gates = (self.keeper.gate, self.side_door.gate)
         return not any(gate.in_flight or gate.queued for gate in gates)
+
+    # Requests
 
     def enter(self, request: CanonicalRequest) -> Lease:
         """Bring a request to the gate it has to pass."""
@@ -66,20 +93,51 @@ class Upstream:
         )
         return self._client.start(call, receiver)
 
+    def lost(self) -> bool:
+        """Take that nobody answers there; tells whether the engine is worth waiting for."""
+        if self.engine is None:
+            return False
+        self.keeper.lost()
+        return True
+
+    # Operators
+
+    async def wake(self) -> Answered:
+        """Wake the engine, and return what came of it."""
+        if self.engine is None:
+            return Answered("wake", Verdict.DONE)
+        answered = self.engine.wish("wake")
+        self.keeper.wake_now()
+        return await answered
+
+    async def sleep(self, level: int) -> Answered:
+        """Put the engine to sleep, and return what came of it."""
+        if self.engine is None:
+            return Answered("sleep", Verdict.UNSUPPORTED, "it has no sleep table")
+        answered = self.engine.wish("sleep")
+        self.keeper.sleep_now(level)
+        return await answered
+
     def change(self, settings: UpstreamSettings) -> None:
         """Put new settings in force; everyone inside stays inside."""
         self.settings = settings
-        self.keeper.change_limits(limits_of(settings))
+        wake = wake_limits_of(settings)
+        if (wake is None) != (self.engine is None):
+            # A second gate before one engine would be a second cap.
+            LOG.warning("upstreams.%s.sleep comes or goes with the next start", settings.key)
+        self.keeper.change_limits(limits_of(settings), wake if self.engine else None)
 
     def drain(self) -> None:
         """Refuse the lines and all newcomers."""
         self.keeper.drain()
         self.side_door.drain()
 
-    def close(self) -> None:
-        """Stop the timers."""
+    async def close(self) -> None:
+        """Stop timers and calls."""
         self.keeper.close()
         self.side_door.close()
+        if self.engine is not None:
+            await self.engine.close()
 
     def reading(self) -> GateReading:
         """Return the gate as it is now, for gauges."""
@@ -101,23 +159,20 @@ def limits_of(settings: UpstreamSettings) -> AdmissionLimits:
     )
 
 
-def apply_settings(
-    current: Mapping[str, Upstream],
-    wanted: Mapping[str, UpstreamSettings],
-    client: UpstreamClient,
-    rng: Random,
-) -> dict[str, Upstream]:
-    """Return the upstreams that `wanted` describes; an address that stays keeps its gate.
-
-    What is identified by its address keeps its counts, also under a new name.
-    """
-    by_url = {upstream.settings.url: upstream for upstream in current.values()}
-    upstreams = {}
-    for key, settings in wanted.items():
-        upstream = by_url.get(settings.url)
-        if upstream is not None and upstream.settings.key == key:
-            upstream.change(settings)
-        else:
-            upstream = Upstream(settings, client, rng)
-        upstreams[key] = upstream
-    return upstreams
+def wake_limits_of(settings: UpstreamSettings) -> WakeLimits | None:
+    """Return the numbers of waking and sleeping; None where the engine is left alone."""
+    sleep = settings.sleep
+    if sleep is None:
+        return None
+    return WakeLimits(
+        idle_sleep_s=sleep.idle_sleep_s,
+        idle_offload_s=sleep.idle_offload_s,
+        hold_sleeping_s=sleep.hold_sleeping_s,
+        hold_offloaded_s=sleep.hold_offloaded_s,
+        hold_restarting_s=sleep.hold_restarting_s,
+        retry_after_sleeping_s=sleep.retry_after_sleeping_s,
+        retry_after_offloaded_s=sleep.retry_after_offloaded_s,
+        retry_after_restarting_s=sleep.retry_after_restarting_s,
+        canary=sleep.canary,
+        devices=settings.gpu.devices if settings.gpu else (),
+    )
