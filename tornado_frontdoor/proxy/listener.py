@@ -109,6 +109,8 @@ class Incoming(HTTPMessageDelegate):
         assert isinstance(start_line, RequestStartLine)
         service = self._listener.service
         self._listener.begun(self._connection)
+        if self._connection.stream.closed():
+            return  # left, with this request still in our buffer: nobody waits for its answer
         self._client = Client(self._connection, start_line, headers, self._listener.place)
         # The limit is ours to enforce: Tornado would cut the connection without an answer.
         self._connection.set_max_body_size(1 << 62)
@@ -124,9 +126,8 @@ class Incoming(HTTPMessageDelegate):
 
     def data_received(self, chunk: bytes) -> None:
         """Take a piece of the body, or throw it away."""
-        if self._refused:
+        if self._refused or self._client is None:
             return
-        assert self._client is not None
         self._size_bytes += len(chunk)
         if self._size_bytes > self._listener.service.max_body_bytes:
             self._pieces.clear()
@@ -137,7 +138,9 @@ class Incoming(HTTPMessageDelegate):
     def finish(self) -> None:
         """The request is whole."""
         client = self._client
-        assert client is not None
+        if client is None or self._connection.stream.closed():
+            self.on_connection_close()
+            return
         if self._refused:
             self._end_linger()
             client.finish()
