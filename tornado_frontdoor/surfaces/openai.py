@@ -57,6 +57,8 @@ _ENGINE_PATHS = frozenset(
 _WITHOUT_SLOT = frozenset({"/tokenize", "/detokenize"})
 _ENDS_WITH_DONE = frozenset({CHAT, COMPLETIONS})
 
+SMALL_PIECE_BYTES = 64
+"""A piece below it is joined with the next one, so that four hold any `[DONE]` or error's head."""
 MOST_SEQUENCES = 1_000_000
 """More than any engine has; a number of a thousand digits would break gauges and log lines."""
 
@@ -206,8 +208,9 @@ class PassThrough:
 
     def head(self, status: int, headers: Headers) -> Head | None:
         """Pass the status and what a client may see; a redirect is never relayed."""
-        if 300 <= status < 400:
-            detail = f"The engine answered with a redirect ({status})"
+        if not (200 <= status < 300 or 400 <= status < 600):
+            kind = "a redirect" if status < 400 else "no HTTP status"
+            detail = f"The engine answered with {kind} ({status})"
             self.ending = Ending(
                 Outcome.UPSTREAM_ERROR, refusal=Refusal(Reason.UPSTREAM_ERROR, detail)
             )
@@ -218,7 +221,10 @@ class PassThrough:
 
     def data(self, chunk: bytes) -> bytes:
         """Pass a piece on as it is."""
-        self._tail.append(chunk)
+        if self._tail and len(self._tail[-1]) < SMALL_PIECE_BYTES:
+            self._tail[-1] += chunk  # an end may come byte by byte
+        else:
+            self._tail.append(chunk)
         return chunk
 
     def end(self) -> Ending:
