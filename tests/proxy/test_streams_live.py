@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from doorway import CHAT, Doorway, doorway
@@ -56,7 +58,7 @@ def last_event(body: bytes) -> dict[str, object]:
     return error
 
 
-async def read_until_cut(door: Doorway, **knobs: object) -> bytes:
+async def read_until_cut(door: Doorway, **knobs: Any) -> bytes:
     """Ask for a stream and return what came of it before it was cut."""
     wire = await door.begin(CHAT, chat(stream=True, **knobs))
     with pytest.raises(Cut) as cut:
@@ -80,7 +82,7 @@ def test_chunks_pass_as_they_come_and_byte_for_byte(kit: SimpleNamespace) -> Non
                 assert await wire.chunk() == event
                 came.append(monotonic())
             assert await wire.chunk() == b""
-            gaps = [b - a for a, b in zip(came, came[1:], strict=False)]
+            gaps = [b - a for a, b in pairwise(came)]
             assert min(gaps) > 0.02, "held back and sent together"
             assert came[-1] - came[0] < 0.8
             await door.until(lambda: door.outcomes == ["served"])
@@ -89,7 +91,7 @@ def test_chunks_pass_as_they_come_and_byte_for_byte(kit: SimpleNamespace) -> Non
     asyncio.run(scenario())
 
 
-def test_the_head_of_a_stream_passes_before_its_first_byte(kit: SimpleNamespace) -> None:
+def test_the_head_of_a_stream_passes_before_its_first_byte() -> None:
     async def scenario() -> None:
         async with doorway() as door:
             wire = await door.begin(CHAT, chat(stream=True, hold_s=0.4))
