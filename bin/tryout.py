@@ -2,6 +2,8 @@
 
 Usage:
   bin/tryout engine URL [--model NAME]
+  bin/tryout messages URL [--model NAME]
+  bin/tryout claude-code [--version VERSION] [--record FILE]
   bin/tryout (-h | --help)
 
 `engine` puts a front door with cap 2 and a line of 2 before the engine at URL (vLLM, llama.cpp or
@@ -10,8 +12,17 @@ answer by the openai SDK, the cap under a crowd, and clients that leave while th
 engine is silent and while it streams. What the engine says of itself (vLLM's and llama.cpp's
 gauges on /metrics) is looked at beside it. Prints what it saw; exits 1 when a law was broken.
 
+`messages` puts a front door before the engine at URL and asks it through /llm with the anthropic
+SDK, translated and native: a plain and a streamed message, and a count of tokens.
+
+`claude-code` installs Claude Code into a temporary folder (with npm) and lets it answer a prompt
+that takes a tool call, through a front door before a stand-in engine, in a network namespace that
+has nothing but loopback. FILE gets the shape of what it sent, without texts and ids.
+
 Options:
-  --model NAME   What the engine calls its model. [default: reasoning]
+  --model NAME       What the engine calls its model. [default: reasoning]
+  --version VERSION  Which Claude Code. [default: 2.1.197]
+  --record FILE      Where to write what it sent.
 """
 
 import asyncio
@@ -30,6 +41,8 @@ from pathlib import Path
 
 import openai
 from docopt import docopt
+from tryout_claude_code import try_claude_code
+from tryout_messages import try_messages
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNNING = re.compile(
@@ -212,7 +225,13 @@ def try_engine(url: str, model: str) -> None:
 def main() -> int:
     """Run the named tryout."""
     arguments = docopt(__doc__ or "")
-    try_engine(arguments["URL"].rstrip("/"), arguments["--model"])
+    url, model = (arguments["URL"] or "").rstrip("/"), arguments["--model"]
+    if arguments["engine"]:
+        try_engine(url, model)
+    elif arguments["messages"]:
+        try_messages(say, url, model)
+    else:
+        try_claude_code(say, arguments["--version"], arguments["--record"])
     print("\nall laws held" if not failures else f"\n{len(failures)} broken")
     return 1 if failures else 0
 
