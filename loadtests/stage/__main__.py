@@ -47,7 +47,16 @@ from rich.console import Console
 
 from loadtests.kit import objectives
 from loadtests.stage import laws, prediction, report
-from loadtests.stage.processes import ROOT, BrokenError, Child, Stage, fetch, statistics, wait_for
+from loadtests.stage.processes import (
+    ROOT,
+    BrokenError,
+    Child,
+    Stage,
+    fetch,
+    outcomes_of,
+    statistics,
+    wait_for,
+)
 from loadtests.stage.scenarios import SCENARIOS, Scenario
 from loadtests.stage.watch import Watch
 
@@ -142,8 +151,11 @@ class _Run:
             for level in self.scenario.levels:
                 self._one(stage, door, level)
             status = fetch(f"{self.admin}/admin/status")
+            outcomes = outcomes_of(f"{self.admin}/metrics")
             exit_code = stage.stop(door)
             self.laws += laws.of_the_door(status, door.log.read_text(), exit_code)
+            if self.arguments["SCENARIO"] == "disconnects":
+                self.laws += laws.of_departures(outcomes)
         report.show_laws(self.console, self.laws)
         broken = sum(not law.holds for law in self.laws)
         self.console.print(f"reports and logs: {self.folder}")

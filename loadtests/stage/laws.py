@@ -94,6 +94,13 @@ def of_the_door(status: Mapping[str, Any], log: str, exit_code: int) -> Iterator
     yield Law("front door: no traceback in its log", "Traceback" not in log)
 
 
+def of_departures(outcomes: Counts) -> Iterator[Law]:
+    """Yield that clients really left in both places, as the front door saw it."""
+    for outcome in ("client_gone_queued", "client_gone_streaming"):
+        count = outcomes.get(outcome, 0)
+        yield Law(f"front door: {count} ended as {outcome}", count > 0)
+
+
 def of_the_looks(scenario: Scenario, looks: list[Look]) -> Iterator[Law]:
     """Yield what must hold of every look at the front door, and of all together."""
     for engine in scenario.engines:

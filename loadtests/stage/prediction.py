@@ -101,9 +101,10 @@ def _simulate(engine: Engine, rate: float, hold: str, requests: int, seed: int) 
         )
     except subprocess.TimeoutExpired:
         raise UnavailableError(f"frontdoor simulate took more than {TIMEOUT_S} s") from None
+    if answer.returncode == 2:
+        raise UnavailableError("this front door has no simulate that takes these options")
     if answer.returncode != 0:
-        last = answer.stderr.strip().splitlines()[:1] or ["no word of why"]
-        raise UnavailableError(f"frontdoor simulate ended with {answer.returncode}: {last[0]}")
+        raise UnavailableError(f"frontdoor simulate failed: {answer.stderr.strip()[-200:]}")
     try:
         return json.loads(answer.stdout)
     except ValueError:

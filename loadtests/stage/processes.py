@@ -8,11 +8,13 @@ Rule 2: nothing is left behind, however it ends; who does not stop when asked is
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -145,6 +147,18 @@ def fetch(url: str, *, post: bool = False) -> Any:
         return json.loads(body)
     except ValueError:
         return None
+
+
+def outcomes_of(metrics_url: str) -> Counter[str]:
+    """Return how many requests ended how, by the front door's own count."""
+    with urllib.request.urlopen(metrics_url, timeout=10) as answer:  # noqa: S310 - ours
+        text = answer.read().decode()
+    counts: Counter[str] = Counter()
+    for labels, value in re.findall(
+        r"^frontdoor_requests_total\{(.*)\} (\S+)$", text, re.MULTILINE
+    ):
+        counts[re.findall(r'outcome="(\w+)"', labels)[0]] += int(float(value))
+    return counts
 
 
 def statistics(engines: Mapping[str, str]) -> dict[str, dict[str, Any]]:
