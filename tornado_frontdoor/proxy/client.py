@@ -159,7 +159,7 @@ class Client:
         """Answer while the body still comes in; `finish` is called when that has ended."""
         headers = [*document.headers, ("Content-Length", str(len(document.body)))]
         self._head = self._render_head(document.status, headers)
-        self._write(document.body)
+        self._write(b"" if self.method == "HEAD" else document.body)
 
     def open(self, status: int, headers: Headers) -> None:
         """Begin an answer in pieces; the head leaves with the first one, or at the turn's end."""

@@ -5,6 +5,7 @@ because a connection that is closed with bytes unread resets what was sent on it
 """
 
 import asyncio
+from sys import maxsize
 from time import monotonic
 from typing import Protocol
 
@@ -119,6 +120,7 @@ class Incoming(HTTPMessageDelegate):
         if document is None and length_bytes > service.max_body_bytes:
             document = service.too_large(self._client)
         if document is not None:
+            headers.pop("Expect", None)  # or Tornado would say "100 Continue" after our answer
             self._refuse(document)
         # Most bodies have come in with their head; only one that has not needs a timer.
         if length_bytes > self._connection.stream._read_buffer_size or length_bytes == 0:  # noqa: SLF001
@@ -172,4 +174,6 @@ class Incoming(HTTPMessageDelegate):
 
 def _content_length(headers: HTTPHeaders) -> int:
     value = headers.get("Content-Length", "0")
-    return int(value) if value.isdecimal() and value.isascii() else 0
+    if not (value.isdecimal() and value.isascii()):
+        return 0  # Tornado refuses it
+    return int(value) if len(value) < len(str(maxsize)) else maxsize
