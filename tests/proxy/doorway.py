@@ -138,7 +138,7 @@ class Doorway:
         loop = asyncio.get_running_loop()
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        sock.setblocking(False)  # noqa: FBT003 - the socket's own name for it
+        sock.setblocking(False)
         await loop.sock_connect(sock, ("127.0.0.1", self.port))
         return sock, loop
 
