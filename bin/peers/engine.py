@@ -25,7 +25,8 @@ EVENT = (
     b'"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}]}\n\n'
 )
 CHUNK = b"%x\r\n%b\r\n" % (len(EVENT), EVENT)
-LAST = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+FINISH = EVENT.replace(b'"finish_reason":null', b'"finish_reason":"stop"')
+LAST = b"%x\r\n%b\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n" % (len(FINISH), FINISH)
 
 
 class Connection(asyncio.Protocol):
