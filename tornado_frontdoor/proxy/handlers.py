@@ -35,6 +35,8 @@ from tornado_frontdoor.surfaces.base import (
 )
 from tornado_frontdoor.surfaces.paths import normalise
 
+ENGINE_END_S = 1.0
+"""How long an engine may take to close a stream after its last event; its slot is held so long."""
 KEEP_ALIVE_S = 12.0
 """Silence after which a committed stream gets a sign of life; proxies often cut at 15-30 s."""
 
@@ -81,7 +83,7 @@ class FrontDoor:
     # A request is whole
 
     def serve(self, client: Client) -> None:
-        """Serve a request; the engine's part goes on as a task of its own."""
+        """Serve a request; what an engine answers goes on as a passage of its own."""
         found: tuple[Surface | None, Route, str] = client.found
         surface, route, query = found
         if surface is None:
@@ -283,6 +285,7 @@ class Passage:
             if not self._told:
                 self._told = True
                 self._tell(ending)
+                asyncio.get_running_loop().call_later(ENGINE_END_S, self._transfer_late)
         else:
             self._finish(ending)
         return True
@@ -372,6 +375,10 @@ class Passage:
         if self.record.waited_s:
             marks.append(("X-Frontdoor-Wait-Ms", str(round(self.record.waited_s * 1000))))
         return marks
+
+    def _transfer_late(self) -> None:
+        if self._transfer is not None:
+            self._transfer.abort()  # does nothing where it is over, as it nearly always is
 
     def _resume(self) -> None:
         if self._transfer is not None:
