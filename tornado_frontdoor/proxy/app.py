@@ -103,6 +103,8 @@ class App:
 
     def reread(self) -> None:
         """Read the configuration again and put it in force; counts and lines are kept."""
+        if self.door.draining:
+            return  # a new upstream would not know of it and admit
         try:
             settings = self._read_again()
         except ConfigError as error:

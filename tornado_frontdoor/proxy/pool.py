@@ -35,7 +35,8 @@ class Pool:
         """Have the upstreams that `settings` describe; raises JournalError."""
         if self._journal is None and any(u.sleep for u in settings.upstreams.values()):
             self._journal = Journal(settings.server.state_dir)
-        before = {upstream.settings.url: upstream for upstream in self.current.values()}
+        # Also those that were dropped: a second gate before one engine would be a second cap.
+        before = {upstream.settings.url: upstream for upstream in self.everyone()}
         current: dict[str, Upstream] = {}
         for key, wanted in settings.upstreams.items():
             upstream = before.get(wanted.url)
@@ -45,7 +46,7 @@ class Pool:
                 upstream.change(wanted)
             current[key] = upstream
         kept = set(current.values())
-        self._retired += [upstream for upstream in before.values() if upstream not in kept]
+        self._retired = [upstream for upstream in before.values() if upstream not in kept]
         self.current = current
 
     def everyone(self) -> list[Upstream]:

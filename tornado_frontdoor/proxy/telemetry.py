@@ -6,6 +6,7 @@ when somebody scrapes, so that they cannot drift from the truth.
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from time import monotonic
@@ -153,7 +154,8 @@ class Telemetry:
             "weight": record.weight,
             "stream": record.stream,
         }
-        self._access_log.write(json.dumps(line) + "\n")
+        with suppress(OSError, ValueError):  # nobody reads it, or it is closed: requests go on
+            self._access_log.write(json.dumps(line) + "\n")
 
     def wake_ended(self, upstream: str, ended: WakeEnded) -> None:
         """Count a wake."""

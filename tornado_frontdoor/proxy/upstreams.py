@@ -121,6 +121,8 @@ class Upstream:
     def change(self, settings: UpstreamSettings) -> None:
         """Put new settings in force; everyone inside stays inside."""
         self.settings = settings
+        if self.engine is None:  # with one, locks and journals know it by its first name
+            self.keeper.gate.key = settings.key
         wake = wake_limits_of(settings)
         if (wake is None) != (self.engine is None):
             # A second gate before one engine would be a second cap.
