@@ -100,6 +100,8 @@ class Doorway:
         self.app = app
         self.configuration = configuration
         self.path = path
+        self.said: list[str] = []
+        """What was logged as an error so far."""
         self.reasoning: StandIn
         self.text: StandIn
         self._log = log
@@ -255,7 +257,7 @@ async def doorway(
         log = io.StringIO()
         app = App(load(path), lambda: load(path), log)
         door = Doorway(app, configuration, path, log)
-        door.reasoning, door.text = reasoning_in, text_in
+        door.reasoning, door.text, door.said = reasoning_in, text_in, mishaps.seen
         try:
             yield door
             await door.leave()

@@ -5,7 +5,7 @@ import contextlib
 import json
 
 import pytest
-from doorway import CHAT, Doorway, doorway
+from doorway import CHAT, doorway
 from wire import Reply, Wire, chat, request
 
 HIDDEN = """
@@ -46,7 +46,7 @@ http://x/sleep http://x//sleep HTTP://x/v1/../sleep http:/v1/chat/completions x:
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE", "PROPFIND", "get"]
 
 
-async def ask(door: Doorway, wire: Wire, target: str, method: str) -> Reply:
+async def ask(wire: Wire, target: str, method: str) -> Reply:
     body = None if method in ("GET", "HEAD") else b'{"model":"reasoning","messages":[]}'
     wire.send(target, body, method)
     return await wire.reply(to_head=method == "HEAD")
@@ -61,7 +61,7 @@ def test_what_is_not_on_the_list_is_not_found_in_any_spelling(targets: list[str]
             wire = await door.wire()
             for target in targets:
                 for method in METHODS:
-                    reply = await ask(door, wire, target, method)
+                    reply = await ask(wire, target, method)
                     assert reply.status == 404, (method, target, reply)
                     if method != "HEAD":
                         assert reply.json["error"]["type"] == "invalid_request_error"
@@ -79,7 +79,7 @@ def test_known_paths_take_no_other_method() -> None:
             for target, allowed in ((CHAT, "POST"), ("/v1/models", "GET"), ("/health", "GET")):
                 for method in METHODS:
                     if method != allowed:
-                        assert (await ask(door, wire, target, method)).status == 404
+                        assert (await ask(wire, target, method)).status == 404
             assert door.stats()["started"] == 0
 
     asyncio.run(scenario())
@@ -379,7 +379,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
 
 
 def test_random_bytes_break_nothing() -> None:
-    """A thousand connections of noise, heads cut anywhere, bits turned: one line is served after."""
+    """A thousand connections of noise, heads cut anywhere, bits turned; then all is as before."""
     import random
 
     async def scenario() -> None:
