@@ -3,7 +3,8 @@
 The client is installed into a folder of its own; it, the front door and a stand-in engine then run
 in a network namespace that has no other interface, so that nothing can be asked of, or told to,
 anyone else. The stand-in's answer orders a command, the command's output orders the last answer:
-what Claude Code prints has been through the engine, the tool and the engine again.
+what Claude Code prints has been through the engine, the tool and the engine again. Then the same
+once more with an engine that dies under the first answer and is back a second later.
 """
 
 import argparse
@@ -78,9 +79,17 @@ def try_claude_code(say: Say, version: str, record_to: str | None) -> None:
             say(f"the run in the namespace ended with {result.returncode}", holds=False)
             return
         say(f"Claude Code {version}")
-        report(say, json.loads(result.stdout))
+        first, second = json.loads(result.stdout)
+        report(say, first)
+        say(f"{first['statuses']}", holds=set(first["statuses"]) == {"200"})
+        say("once more, and the engine dies under it:")
+        report(say, second)
+        say(
+            f"{second['statuses']}; {second['outcomes']}",
+            holds="upstream_error" in second["outcomes"],
+        )
         if record_to:
-            calls = [clean(call, OURS) for call in json.loads(result.stdout)["calls"]]
+            calls = [clean(call, OURS) for call in first["calls"]]
             lines = ",\n".join(json.dumps(call) for call in calls)
             Path(record_to).write_text(f"[\n{lines}\n]\n")
             say(f"recorded {len(calls)} calls, cleaned, in {record_to}")
@@ -114,10 +123,9 @@ def report(say: Say, seen: dict[str, Any]) -> None:
     say(f"it printed {result.get('result')!r}", holds=result.get("result") == SAID)
     say(f"turns: {result.get('num_turns')}", holds=result.get("num_turns") == 2)
     say(f"is_error: {result.get('is_error')}", holds=result.get("is_error") is False)
-    statuses = Counter(line["status"] for line in seen["lines"])
-    say(f"statuses: {dict(statuses)}", holds=set(statuses) <= {200})
-    sizes = [len(call["body"]) for call in calls if call["path"].startswith("/llm/v1/messages")]
-    say(f"bodies of {min(sizes)} to {max(sizes)} bytes")
+    bodies = [call["body"] for call in calls if call["body"]]
+    streams = [bool(json.loads(body).get("stream")) for body in bodies]
+    say(f"bodies of {min(map(len, bodies))} to {max(map(len, bodies))} bytes; to stream: {streams}")
     most = seen["stats"]["max_concurrent"]
     say(f"the engine started {seen['stats']['started']}, at most {most} at once", holds=most <= 6)
     say(f"interfaces in its namespace: {seen['interfaces']}", holds=seen["interfaces"] == ["lo"])
@@ -195,10 +203,10 @@ async def front_door(folder: Path, url: str) -> AsyncIterator[tuple[int, Path]]:
             await process.wait()
 
 
-async def run_client(folder: Path, port: int) -> dict[str, Any]:
+async def run_client(folder: Path, name: str, port: int) -> dict[str, Any]:
     """Run one prompt; returns the client's own report of it."""
-    home, work = folder / "home", folder / "work"
-    home.mkdir()
+    home, work = folder / name / "home", folder / name / "work"
+    home.mkdir(parents=True)
     work.mkdir()
     environment = {
         "PATH": os.environ["PATH"],
@@ -225,26 +233,34 @@ async def run_client(folder: Path, port: int) -> dict[str, Any]:
     return result
 
 
-async def inside(folder: Path) -> dict[str, Any]:
-    """Run engine, front door and client; returns what was seen."""
-    engine = StandIn(StandInOptions(models=("local",), slots=8))
+async def prompt(folder: Path, name: str, faults: str) -> dict[str, Any]:
+    """Run engine, front door and client once; returns what was seen."""
+    engine = StandIn(StandInOptions(models=("local",), faults=faults, restart_s=1.0))
     url = f"http://127.0.0.1:{engine.listen()}"
     try:
         async with front_door(folder, url) as (port, log):
             tap = Tap(port)
             server = await asyncio.start_server(tap.serve, "127.0.0.1", 0)
-            result = await run_client(folder, server.sockets[0].getsockname()[1])
+            result = await run_client(folder, name, server.sockets[0].getsockname()[1])
             server.close()
-            lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
+            lines = [
+                json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")
+            ]
             return {
                 "result": result,
                 "calls": tap.calls(),
-                "lines": [json.loads(line) for line in lines],
-                "stats": engine._counters.snapshot(),  # noqa: SLF001 - what GET /stand-in/stats says
+                "statuses": Counter(line["status"] for line in lines),
+                "outcomes": Counter(line["outcome"] for line in lines),
+                "stats": engine._counters.snapshot(),  # noqa: SLF001 - as GET /stand-in/stats says
                 "interfaces": [name for _, name in socket.if_nameindex()],
             }
     finally:
         await engine.close()
+
+
+async def inside(folder: Path) -> list[dict[str, Any]]:
+    """Run the prompt twice: all goes well, and the engine dies."""
+    return [await prompt(folder, "well", ""), await prompt(folder, "ill", "chat=die*1")]
 
 
 def main() -> int:

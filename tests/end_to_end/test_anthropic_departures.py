@@ -11,7 +11,7 @@ from doorway import CHAT, Doorway, doorway
 from llm import COUNT_TOKENS, MESSAGES, ask
 from wire import Cut, Wire, chat
 
-NOTICE_S = 0.2
+NOTICE_S = 0.5
 
 
 def crlf_then_close(wire: Wire) -> None:

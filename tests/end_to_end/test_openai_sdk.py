@@ -1,107 +1,192 @@
-"""The official OpenAI SDK against `/v1` of a whole front door."""
+"""OpenAI's own client, synchronous and not: what people's programs will do."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from typing import Any
+import io
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, TypeVar
 
 import openai
 import pytest
-from doorway import Doorway, doorway
+from doorway import CHAT, Doorway, doorway
+from openai.types.chat import ChatCompletionMessageParam
+from wire import chat
+
+T = TypeVar("T")
+HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
 
 
-@contextlib.asynccontextmanager
-async def sdk(door: Doorway, max_retries: int = 0) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        base_url=f"http://127.0.0.1:{door.port}/v1", api_key="dummy", max_retries=max_retries
-    ) as client:
-        yield client
+async def with_sdk(door: Doorway, work: Callable[[openai.OpenAI], T], retries: int = 0) -> T:
+    """Let the synchronous client work on a thread of its own."""
+
+    def run() -> T:
+        base_url = f"http://127.0.0.1:{door.port}/v1"
+        with openai.OpenAI(base_url=base_url, api_key="none", max_retries=retries) as sdk:
+            return work(sdk)
+
+    return await asyncio.to_thread(run)
 
 
-def said(**knobs: Any) -> dict[str, Any]:
-    """Return the arguments of a chat whose answer is ordered by `knobs`."""
-    messages = [{"role": "user", "content": "hi"}]
-    return {"model": "thinker", "messages": messages, "extra_body": {"stand_in": knobs}}
+def say(sdk: openai.OpenAI, model: str = "reasoning", **knobs: Any) -> str | None:
+    completion = sdk.chat.completions.create(
+        model=model, messages=HI, extra_body={"stand_in": knobs}
+    )
+    return completion.choices[0].message.content
 
 
-def test_plain_and_streamed_answers_are_the_same() -> None:
+def test_the_synchronous_client_is_served_on_every_route() -> None:
     async def scenario() -> None:
-        async with doorway() as door, sdk(door) as client:
-            calls = [{"name": "look", "arguments": {"at": "the clock"}}] * 2
-            asked = said(reasoning="hm", text="so it is", tool_calls=calls)
-            plain = (await client.chat.completions.create(**asked)).choices[0]
-            async with client.chat.completions.stream(**asked) as stream:
-                final = (await stream.get_final_completion()).choices[0]
-            for choice in (plain, final):
-                assert choice.message.content == "so it is"
-                assert choice.finish_reason == "tool_calls"
-                assert [call.function.arguments for call in choice.message.tool_calls or ()] == [
-                    '{"at": "the clock"}'
-                ] * 2
+        async with doorway({"tokens": 4}, {"tokens": 4}) as door:
+            assert await with_sdk(door, say) == "w0 w1 w2 w3 "
+
+            def stream(sdk: openai.OpenAI) -> str:
+                with sdk.chat.completions.create(
+                    model="thinker", messages=HI, stream=True
+                ) as chunks:
+                    return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+
+            assert await with_sdk(door, stream) == "w0 w1 w2 w3 "
+            text = await with_sdk(
+                door, lambda sdk: sdk.completions.create(model="text", prompt="x").choices[0].text
+            )
+            assert text == "w0 w1 w2 w3 "
+            vectors = await with_sdk(
+                door, lambda sdk: sdk.embeddings.create(model="whatever", input=["a", "b"]).data
+            )
+            assert len(vectors) == 2
+            heard = await with_sdk(
+                door,
+                lambda sdk: sdk.audio.transcriptions.create(
+                    model="text", file=("x.wav", io.BytesIO(b"RIFF" * 5000))
+                ).text,
+            )
+            assert heard
+            names = await with_sdk(door, lambda sdk: [model.id for model in sdk.models.list()])
+            assert {"reasoning", "thinker", "text"} <= set(names)
+            model = await with_sdk(door, lambda sdk: sdk.models.retrieve("thinker"))
+            assert model.id == "thinker"
+            answer = await with_sdk(
+                door, lambda sdk: sdk.responses.create(model="text", input="x").output_text
+            )
+            assert answer
+            assert set(door.outcomes) == {"served"}
 
     asyncio.run(scenario())
 
 
-def test_refusals_are_of_the_class_that_programs_catch_and_say_why() -> None:
+def test_the_asynchronous_client_streams_and_leaves() -> None:
     async def scenario() -> None:
-        async with doorway(cap=1, queue=0) as door, sdk(door) as client:
-            with pytest.raises(openai.NotFoundError) as missing:
-                await client.chat.completions.create(**said() | {"model": "gpt-9"})
-            assert missing.value.code == "model_not_found"
-            with pytest.raises(openai.BadRequestError):
-                await client.chat.completions.create(**said(), n=2)
-            holder = asyncio.ensure_future(client.chat.completions.create(**said(hold_s=0.5)))
-            await door.inside(1)
-            with pytest.raises(openai.InternalServerError) as full:
-                await client.chat.completions.create(**said())
-            assert (full.value.status_code, full.value.code) == (503, "queue_full")
-            assert full.value.type == "overloaded"
-            await holder
-            with pytest.raises(openai.InternalServerError) as died:
-                await client.chat.completions.create(**said(break_after=0, break_how="die"))
-            assert died.value.status_code == 502
+        async with doorway({"tokens": 500, "gap_ms": 10}, cap=1, queue=0) as door:
+            base_url = f"http://127.0.0.1:{door.port}/v1"
+            async with openai.AsyncOpenAI(base_url=base_url, api_key="none") as sdk:
+                chunks = await sdk.chat.completions.create(
+                    model="reasoning", messages=HI, stream=True
+                )
+                async with chunks:
+                    async for _ in chunks:
+                        break
+                await door.inside(0)
+                await door.until(lambda: door.stats()["aborted"] == 1)
+                done = await sdk.chat.completions.create(
+                    model="reasoning", messages=HI, max_tokens=2
+                )
+                assert done.choices[0].message.content == "w0 w1 "
 
     asyncio.run(scenario())
 
 
-def test_its_own_retries_get_through_a_full_line() -> None:
+def test_a_refused_client_comes_back_when_it_was_told_and_is_served() -> None:
+    """F55, F56: one retry, no sooner than promised, and the user sees nothing of it."""
+
     async def scenario() -> None:
-        async with doorway(cap=1, queue=0) as door, sdk(door, 8) as client:
-            holder = asyncio.ensure_future(client.chat.completions.create(**said(hold_s=0.5)))
+        async with doorway({"hold": 0.6}, cap=1, queue=0) as door:
+            holder = await door.begin(CHAT, chat())
             await door.inside(1)
-            answer = await client.chat.completions.create(**said(text="at last"))
-            assert answer.choices[0].message.content == "at last"
-            await holder
-            assert door.outcomes[0] == "queue_full"
+            began_s = monotonic()
+            assert await with_sdk(door, lambda sdk: say(sdk, tokens=1, hold_s=0), retries=2)
+            assert 1.0 <= monotonic() - began_s < 2.5
+            assert (await holder.reply()).status == 200
+            assert door.outcomes.count("queue_full") == 1
             assert door.outcomes.count("served") == 2
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("how", ["die", "fail", "stall"])
-def test_a_stream_that_breaks_is_an_error_and_no_success(how: str) -> None:
-    """Without an error event a stream that just ends looks like a short answer to it."""
-
+def test_twenty_clients_that_retry_are_all_served_in_the_end() -> None:
     async def scenario() -> None:
-        async with doorway(chunk_timeout_s=0.3) as door, sdk(door) as client:
-            stream = await client.chat.completions.create(
-                **said(tokens=9, break_after=3, break_how=how), stream=True
-            )
-            with pytest.raises(openai.APIError):
-                async for _ in stream:
-                    pass
-            await stream.close()
+        async with doorway({"hold": 0.1}, cap=2, queue=3) as door:
+            base_url = f"http://127.0.0.1:{door.port}/v1"
+            async with openai.AsyncOpenAI(
+                base_url=base_url, api_key="none", max_retries=5
+            ) as sdk:
+                answers = await asyncio.gather(
+                    *(
+                        sdk.chat.completions.create(model="reasoning", messages=HI)
+                        for _ in range(20)
+                    )
+                )
+            assert len(answers) == 20
+            assert door.stats()["max_concurrent"] == 2
+            assert door.outcomes.count("served") == 20
 
     asyncio.run(scenario())
 
 
-def test_models_are_listed_and_found_by_name() -> None:
+@pytest.mark.parametrize(
+    ("model", "knobs", "error", "code"),
+    [
+        ("nobody", {}, openai.NotFoundError, "model_not_found"),
+        ("reasoning", {"status": 400}, openai.BadRequestError, None),
+        ("reasoning", {"status": 429}, openai.RateLimitError, None),
+        ("reasoning", {"status": 500}, openai.InternalServerError, None),
+        ("reasoning", {"die_after_chunks": 0}, openai.InternalServerError, "upstream_error"),
+        ("reasoning", {"silent": True}, openai.InternalServerError, "upstream_timeout"),
+    ],
+)
+def test_errors_are_those_of_the_sdk(
+    model: str, knobs: dict[str, Any], error: type[openai.APIStatusError], code: str | None
+) -> None:
     async def scenario() -> None:
-        async with doorway() as door, sdk(door) as client:
-            listed = [model.id async for model in client.models.list()]
-            assert listed == ["reasoning", "thinker", "text"]
-            assert (await client.models.retrieve("THINKER")).id.lower() == "thinker"
-            with pytest.raises(openai.NotFoundError):
-                await client.models.retrieve("gpt-9")
+        async with doorway(read_timeout_s=0.3) as door:
+            with pytest.raises(error) as raised:
+                await with_sdk(door, lambda sdk: say(sdk, model, **knobs))
+            if code is not None:
+                assert raised.value.code == code
+            assert raised.value.request_id == door.lines[0]["request_id"]
+
+    asyncio.run(scenario())
+
+
+def test_too_many_choices_and_bad_bodies_are_bad_requests() -> None:
+    async def scenario() -> None:
+        async with doorway() as door:
+
+            def ask(sdk: openai.OpenAI) -> None:
+                sdk.chat.completions.create(model="reasoning", messages=HI, n=7)
+
+            with pytest.raises(openai.BadRequestError) as raised:
+                await with_sdk(door, ask)
+            assert raised.value.param == "n"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("knobs", [{"die_after_chunks": 2}, {"break_after": 2, "break_how": "end"}])
+def test_a_broken_stream_raises(knobs: dict[str, Any]) -> None:
+    """The SDK takes a stream that just ends for a success: the error event is what it notices."""
+
+    async def scenario() -> None:
+        async with doorway({"tokens": 8, "gap_ms": 5}) as door:
+
+            def stream(sdk: openai.OpenAI) -> int:
+                body = {"stand_in": knobs}
+                with sdk.chat.completions.create(
+                    model="reasoning", messages=HI, stream=True, extra_body=body
+                ) as chunks:
+                    return sum(1 for _ in chunks)
+
+            with pytest.raises(openai.APIError):
+                await with_sdk(door, stream)
+            assert door.outcomes == ["upstream_error"]
 
     asyncio.run(scenario())
