@@ -11,6 +11,7 @@ import gevent
 from gevent.event import Event
 from gevent.pool import Group
 from geventhttpclient import HTTPClient
+from geventhttpclient.response import HTTPParseError
 from locust import User, events, task
 from locust.env import Environment
 from locust.exception import StopUser
@@ -62,19 +63,25 @@ class Caller(User):
     def on_start(self) -> None:
         """Find out which dialects there are."""
         if not self.surfaces:
-            found = ["openai"]
-            response = self.client.request("HEAD", "/llm")
-            if response.status_code == 200:
-                found.append("anthropic")
-            response.release()
-            if not self.surfaces:
+            found = ["openai", "anthropic"] if self._speaks_anthropic() else ["openai"]
+            if not self.surfaces:  # somebody may have been faster
                 self.surfaces.extend(found)
+
+    def _speaks_anthropic(self) -> bool:
+        try:
+            response = self.client.request("HEAD", "/llm")
+        except (OSError, HTTPParseError):
+            return False  # nobody is there at all: each request will say so
+        response.release()
+        return bool(response.status_code == 200)
 
     @task
     def all_of_it(self) -> None:
         """Do the part, then be gone."""
         try:
             self.part()
+        except Exception as error:  # noqa: BLE001 - the run has to end, and to fail
+            samples.failures[f"{type(error).__name__}: {error}"] += 1
         finally:
             self.client.close()
         done(self.environment)

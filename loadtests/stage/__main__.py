@@ -65,6 +65,7 @@ Arguments = Mapping[str, Any]
 WIDTH = 132
 """Where nobody looks on: a log should not break lines for a narrow screen."""
 REST_TIMEOUT_S = 5.0
+SETTLE_TIMEOUT_S = 30.0
 SPARE_S = 120.0
 """Beyond the time of the run, for what is under way to end."""
 
@@ -168,6 +169,9 @@ class _Run:
         name = f"level-{level}" if level else "."
         out = self.folder / name
         out.mkdir(exist_ok=True)
+        # Engines that can sleep are tried when the front door starts: not a part of the run.
+        if not wait_for(self._settled, SETTLE_TIMEOUT_S):
+            raise BrokenError("the front door and its engines did not come to rest to begin with")
         for url in self.engines.values():
             fetch(f"{url}/stand-in/reset", post=True)
         wakes = self._wakes()
@@ -201,7 +205,7 @@ class _Run:
                 canaries=woken[engine.model],
             )
             if level and self._sleeps(engine.model):
-                text = f"{engine.model}: woken {woken[engine.model]} times from level {level}"
+                text = f"{engine.model}: woken {woken[engine.model]} time(s) from level {level}"
                 self.laws.append(laws.Law(text, woken[engine.model] == 1))
             elif level:
                 self.console.print(
@@ -262,6 +266,15 @@ class _Run:
         stats = statistics(self.engines).values()
         upstreams = fetch(f"{self.admin}/admin/status")["upstreams"].values()
         return not any(one["in_flight"] for one in (*stats, *upstreams))
+
+    def _settled(self) -> bool:
+        upstreams = fetch(f"{self.admin}/admin/status")["upstreams"]
+        known = all(
+            upstreams[engine.model]["state"] != "unknown"
+            for engine in self.scenario.engines
+            if engine.sleeps and upstreams[engine.model]["sleep_support"] is not False
+        )
+        return known and self._all_at_rest()
 
     def _wakes(self) -> dict[str, int]:
         upstreams = fetch(f"{self.admin}/admin/status")["upstreams"]

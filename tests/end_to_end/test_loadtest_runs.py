@@ -1,0 +1,142 @@
+"""bin/loadtest as users run it: small, green, red when it should be, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 60
+
+SMALL = {
+    "verify": ["--hold", "0.4"],
+    "mixed": ["--hold", "exp:0.1", "--rate", "20", "--seconds", "4"],
+    "streaming": ["--users", "6", "--seconds", "2"],
+    "wake-storm": ["--users", "24"],
+    "disconnects": ["--hold", "exp:0.1", "--seconds", "3"],
+    "soak": ["--hold", "exp:0.1", "--rate", "8", "--seconds", "4"],
+}
+
+
+def loadtest(out: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "loadtests.stage", *arguments, "--out", str(out)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    with process:
+        try:
+            said, _ = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.terminate()
+    return process.returncode, said
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the commands that still run with a file of this folder open as their output."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder) in os.readlink(process / "fd" / "1"):
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+def summary_of(out: Path) -> dict[str, Any]:
+    return dict(json.loads((out / "summary.json").read_text()))
+
+
+@pytest.mark.parametrize("scenario", SMALL)
+def test_a_small_run_keeps_all_laws(scenario: str, tmp_path: Path) -> None:
+    code, said = finish(loadtest(tmp_path / "out", scenario, *SMALL[scenario]))
+    assert code == 0, said
+    assert "FAIL" not in said
+    reports = tmp_path / "out" / "level-2" if scenario == "wake-storm" else tmp_path / "out"
+    for name in ("report.html", "locust_stats.csv", "exact.csv", "summary.json"):
+        assert (reports / name).stat().st_size > 0
+    assert processes_of(tmp_path) == []
+
+
+def test_workers_bring_all_their_requests_to_the_master(tmp_path: Path) -> None:
+    code, said = finish(loadtest(tmp_path, "verify", "--hold", "0.2", "--processes", "2"))
+    assert code == 0, said
+    assert summary_of(tmp_path)["models"] == {"reasoning": {"served": 14, "refused": 26}}
+
+
+def test_a_missed_objective_is_the_exit_code(tmp_path: Path) -> None:
+    run = loadtest(tmp_path, "verify", "--hold", "0.2", "--slo", "refused_share=0.6")
+    code, said = finish(run)
+    assert code == 1, said
+    assert "refused_share is 0.65, not <= 0.6" in said
+
+
+def test_arrivals_are_those_of_the_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s\n" + "\n".join(str(5 + n / 50) for n in range(60)))
+    arguments = ("mixed", "--trace", str(trace), "--seconds", "3", "--hold", "0.01")
+    code, said = finish(loadtest(tmp_path / "out", *arguments))
+    assert code == 0, said
+    summary = summary_of(tmp_path / "out")
+    assert summary["offered"]["due"] == 60
+    assert sum(sum(counts.values()) for counts in summary["models"].values()) == 60
+
+
+def test_an_interrupt_stops_everything(tmp_path: Path) -> None:
+    run = loadtest(tmp_path, "soak", "--seconds", "60")
+    deadline = time.monotonic() + 20
+    while len(processes_of(tmp_path)) < 5 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(processes_of(tmp_path)) == 5  # three engines, front door, Locust
+    run.send_signal(signal.SIGINT)
+    code, said = finish(run)
+    assert (code, said) == (130, "")
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["storm"], "no scenario is named 'storm'"),
+        (["verify", "--users", "0"], "--users must be a number above 0"),
+        (["verify", "--slo", "fast=1"], "is not NAME=MOST"),
+        (["verify", "--predict"], "--predict is for mixed"),
+        (["mixed", "--trace", "nowhere.csv"], "there is no file nowhere.csv"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_starts(
+    arguments: list[str], complaint: str, tmp_path: Path
+) -> None:
+    code, said = finish(loadtest(tmp_path / "out", *arguments))
+    assert (code, complaint in said) == (2, True), said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_locustfile_runs_by_plain_locust(tmp_path: Path) -> None:
+    # Nobody listens: every request fails, and the exit code says so.
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "locust", "--config", "conf/locust.conf"),
+            *("-f", "loadtests/verify.py", "--host", "http://127.0.0.1:9", "--users", "2"),
+            *("--out", str(tmp_path)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert run.returncode == 1, run.stderr
