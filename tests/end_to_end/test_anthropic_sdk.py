@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import pytest
 from doorway import doorway
+from llm import document, raw_engine
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = Path(__file__).parent / "fixtures" / "messages_client.py"
@@ -134,6 +136,47 @@ def test_models_come_page_by_page_and_one_by_one(seen: dict[str, Any]) -> None:
     assert seen["models"]["pages"] == [[name] for name in listed]
     assert seen["models"]["every"] == listed
     assert seen["models"]["one"] == "thinker"
+
+
+def test_images_of_results_reach_the_engine_after_all_results() -> None:
+    """R7: never a user message between two tool messages; the bytes as they were."""
+    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    uses = [{"type": "tool_use", "id": f"c{n}", "name": "look", "input": {}} for n in (1, 2)]
+    image = {"type": "image", "source": source}
+    results = [
+        {"type": "tool_result", "tool_use_id": "c1", "content": [image]},
+        {"type": "tool_result", "tool_use_id": "c2", "content": "dark", "is_error": True},
+        {"type": "text", "text": "well?"},
+    ]
+    messages: list[Any] = [
+        {"role": "user", "content": [image, {"type": "text", "text": "look"}]},
+        {"role": "assistant", "content": uses},
+        {"role": "user", "content": results},
+    ]
+
+    async def say(writer: asyncio.StreamWriter, _: bytes) -> None:
+        writer.write(document({"choices": [{"message": {"content": "ok"}}]}))
+
+    async def scenario() -> list[dict[str, Any]]:
+        async with (
+            raw_engine(say) as engine,
+            doorway(url=engine.url) as door,
+            anthropic.AsyncAnthropic(
+                base_url=f"http://127.0.0.1:{door.port}/llm", api_key="dummy", max_retries=0
+            ) as client,
+        ):
+            await client.messages.create(model="reasoning", max_tokens=9, messages=messages)
+            assert b"authorization: bearer dummy" in engine.heads[0].lower()
+            asked: list[dict[str, Any]] = json.loads(engine.bodies[0])["messages"]
+            return asked
+
+    asked = asyncio.run(scenario())
+    url = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    assert [message["role"] for message in asked] == ["user", "assistant", "tool", "tool", "user"]
+    assert url in asked[0]["content"]
+    assert url in asked[4]["content"]
+    assert asked[4]["content"][-1] == {"type": "text", "text": "well?"}
+    assert asked[3]["content"].startswith("Tool error:")
 
 
 ERRORS = [
