@@ -172,8 +172,10 @@ class _Run:
         # Engines that can sleep are tried when the front door starts: not a part of the run.
         if not wait_for(self._settled, SETTLE_TIMEOUT_S):
             raise BrokenError("the front door and its engines did not come to rest to begin with")
-        for url in self.engines.values():
-            fetch(f"{url}/stand-in/reset", post=True)
+        for engine in self.scenario.engines:
+            url = self.engines[engine.model]
+            fetch(f"{url}/stand-in/reset", post={})
+            fetch(f"{url}/stand-in/faults", post={"spec": engine.faults})
         wakes = self._wakes()
         with Watch(door.process.pid, self.admin) as watch:
             options = self._locust_options(level, out)

@@ -138,9 +138,11 @@ def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
     return True
 
 
-def fetch(url: str, *, post: bool = False) -> Any:
+def fetch(url: str, *, post: Mapping[str, Any] | None = None) -> Any:
     """Return the JSON behind a URL of ours; None where there is none."""
-    request = urllib.request.Request(url, method="POST" if post else "GET")  # noqa: S310 - ours
+    data = None if post is None else json.dumps(post).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, data, headers)  # noqa: S310 - ours
     with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - ours
         body = answer.read()
     try:

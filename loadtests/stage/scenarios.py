@@ -17,12 +17,17 @@ class Engine:
     queue_timeout_s: float = 30.0
     sleeps: bool = False
 
+    @property
+    def faults(self) -> str:
+        """What its stand-in is told at the beginning of a run."""
+        # Long enough for the whole crowd to come while the engine is still waking.
+        return "wake_up=slow:0.5" if self.sleeps else ""
+
     def stand_in(self) -> list[str]:
         """Return the options of `frontdoor stand-in`."""
         options = ["--port", "0", "--model", self.model, "--slots", str(self.slots)]
         if self.sleeps:
-            # Long enough for the whole crowd to come while the engine is still waking.
-            options += ["--sleep-mode", "--faults", "wake_up=slow:0.5"]
+            options.append("--sleep-mode")
         return options
 
     def upstream(self, url: str) -> str:
