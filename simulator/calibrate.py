@@ -20,6 +20,7 @@ KEPT = 400
 """Quantiles that a profile of seconds keeps: enough for its p99."""
 FEWEST = 20
 """Requests below which a fit says nothing."""
+HIGHEST_SLOWDOWN = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,14 @@ def fit_seconds(path: Path, name: str, upstream: str | None = None) -> Fit:
     held = ~np.isnan(log.rows.service_s)
     begins = log.rows.at_s + log.waits_s
     seconds = np.where(held, log.rows.service_s, 0.0)
-    company = company_of(begins[held], (begins + seconds)[held])[ran[held]]
-    seconds = seconds[ran]
+    occupancy = Occupancy(begins[held], (begins + seconds)[held])
+    begins, seconds = begins[ran], seconds[ran]
+    ends = begins + seconds
     if len(seconds) < FEWEST:
         raise TraceError(f"{path}: {len(seconds)} requests were served; a fit needs {FEWEST}")
-    slowdown, error = _slowdown(company, seconds)
-    alone = seconds / (1 + slowdown * (company - 1))
+    slowdown, error = _slowdown(occupancy, begins, ends)
+    alone = occupancy.work(begins, ends, slowdown)
+    company = occupancy.company(begins, ends)
     kept = np.quantile(alone, (np.arange(KEPT) + 0.5) / KEPT) if len(alone) > KEPT else alone
     values = tuple(round(float(value), 6) for value in np.sort(kept))
     first_bytes = log.first_bytes_s[ran]
@@ -86,41 +89,71 @@ def fit_seconds(path: Path, name: str, upstream: str | None = None) -> Fit:
     return Fit(profile, facts)
 
 
-def company_of(begins: Floats, ends: Floats) -> Floats:
-    """Return for each request the mean number in service while it was, itself included."""
-    instants = np.concatenate([begins, ends])
-    steps = np.concatenate([np.ones(len(begins)), -np.ones(len(ends))])
-    order = np.argsort(instants, kind="stable")
-    instants, height = instants[order], np.cumsum(steps[order])
-    area = np.concatenate([[0.0], np.cumsum(height[:-1] * np.diff(instants))])
+class Occupancy:
+    """How many were in service when, from the begins and ends of all of them."""
 
-    def area_until(at_s: Floats) -> Floats:
-        interpolated: Floats = np.interp(at_s, instants, area)
-        return interpolated
+    def __init__(self, begins: Floats, ends: Floats) -> None:
+        instants = np.concatenate([begins, ends])
+        steps = np.concatenate([np.ones(len(begins)), -np.ones(len(ends))])
+        # At one instant those who end go first: their slots are taken over.
+        order = np.lexsort((steps, instants))
+        self._instants = instants[order]
+        self._inside = np.cumsum(steps[order])
 
-    lasted = ends - begins
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = (area_until(ends) - area_until(begins)) / lasted
-    company: Floats = np.where(lasted > 0, np.maximum(mean, 1.0), 1.0)
-    return company
+    def at(self, at_s: Floats) -> Floats:
+        """Return how many were in service right after these instants."""
+        place = np.searchsorted(self._instants, at_s, side="right") - 1
+        inside: Floats = self._inside[place]
+        return inside
+
+    def work(self, begins: Floats, ends: Floats, slowdown: float) -> Floats:
+        """Return the seconds that requests would have taken alone, with that slowdown."""
+        others = np.maximum(self._inside[:-1] - 1, 0)
+        done = np.diff(self._instants) / (1 + slowdown * others)
+        return self._between(np.concatenate([[0.0], np.cumsum(done)]), begins, ends)
+
+    def company(self, begins: Floats, ends: Floats) -> Floats:
+        """Return for each request the mean number in service while it was, itself included."""
+        area = np.concatenate([[0.0], np.cumsum(self._inside[:-1] * np.diff(self._instants))])
+        lasted = ends - begins
+        whole = self._between(area, begins, ends)
+        mean = np.divide(whole, lasted, out=np.ones_like(whole), where=lasted > 0)
+        company: Floats = np.maximum(mean, 1.0)
+        return company
+
+    def _between(self, total: Floats, begins: Floats, ends: Floats) -> Floats:
+        until, since = (np.interp(at_s, self._instants, total) for at_s in (ends, begins))
+        between: Floats = until - since
+        return between
 
 
-def _slowdown(company: Floats, seconds: Floats) -> tuple[float, float]:
-    """Return b of `seconds = alone (1 + b (n - 1))` and its half-width; 0 where it is not clear."""
-    others = company - 1
-    if others.std() < 1e-9:
-        return 0.0, 0.0
-    design = np.column_stack([np.ones(len(others)), others])
-    coefficients, *_ = np.linalg.lstsq(design, seconds, rcond=None)
-    residuals = seconds - design @ coefficients
-    # The spread grows with the mean, so the plain formula would be too sure (White, 1980).
-    bread = np.linalg.inv(design.T @ design)
-    meat = design.T @ (design * residuals[:, None] ** 2)
-    error = float(np.sqrt((bread @ meat @ bread)[1, 1]))
-    alone, slope = float(coefficients[0]), float(coefficients[1])
-    if alone <= 0 or slope <= 1.96 * error:
-        return 0.0, 1.96 * error / alone if alone > 0 else 0.0
-    return slope / alone, 1.96 * error / alone
+def _slowdown(occupancy: Occupancy, begins: Floats, ends: Floats) -> tuple[float, float]:
+    """Return the slowdown and its half-width; 0 where it is not clear.
+
+    The work of a request knows nothing of how many it met. So the right slowdown is the one at
+    which work and the number met at its begin are uncorrelated; a regression on the mean number
+    met during its life would be biased, as long lives average more.
+    """
+    met = occupancy.at(begins)
+    met = met - met.mean()
+
+    def moments(slowdown: float) -> tuple[float, float]:
+        work = occupancy.work(begins, ends, slowdown)
+        products = (work - work.mean()) * met
+        return float(products.mean()), float(products.std() / np.sqrt(len(products)))
+
+    least, error = moments(0.0)
+    if least <= 1.96 * error:
+        step = 0.01
+        slope = (moments(step)[0] - least) / step
+        return 0.0, 1.96 * error / abs(slope) if slope else 0.0
+    low, high = 0.0, HIGHEST_SLOWDOWN
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if moments(middle)[0] > 0 else (low, middle)
+    step = max(0.01 * high, 1e-4)
+    slope = (moments(high + step)[0] - moments(high - step)[0]) / (2 * step)
+    return high, 1.96 * moments(high)[1] / abs(slope) if slope else 0.0
 
 
 def fit_tokens(path: Path, name: str) -> Fit:
@@ -144,7 +177,7 @@ def fit_tokens(path: Path, name: str) -> Fit:
     if len(rows) < FEWEST:
         raise TraceError(f"{path}: {len(rows)} requests with tokens; a fit needs {FEWEST}")
     prompt, output, scheduled, first, last = rows.T
-    company = company_of(scheduled, last)
+    company = Occupancy(scheduled, last).company(scheduled, last)
     token_s = (last - first) / (output - 1)
     token, token_error = _token_times(company, token_s)
     prompt_token_s, overhead_s = _prompt_times(prompt, first - scheduled)
@@ -188,13 +221,14 @@ def _token_times(company: Floats, token_s: Floats) -> tuple[TokenTimes, float]:
 def _prompt_times(prompt: Floats, first_s: Floats) -> tuple[float, float]:
     """Return seconds a prompt token and seconds besides.
 
-    Prompts wait for each other, so the fit is through the fastest quarter of each class of length.
+    Prompts wait for each other, so the line is drawn along the faster half of them.
     """
-    order = np.argsort(prompt)
-    classes = np.array_split(order, max(2, min(10, len(order) // 10)))
-    lengths = np.array([prompt[part].mean() for part in classes])
-    fastest = np.array([np.quantile(first_s[part], 0.25) for part in classes])
-    if np.ptp(lengths) == 0:
+    if np.ptp(prompt) == 0:
         return 0.0, 0.0
-    slope, start = np.polyfit(lengths, fastest, 1)
+    kept = np.ones(len(prompt), dtype=bool)
+    slope = start = 0.0
+    for _ in range(10):
+        slope, start = np.polyfit(prompt[kept], first_s[kept], 1)
+        above = first_s - (start + slope * prompt)
+        kept = above <= np.median(above)
     return max(0.0, float(slope)), max(0.0, float(start))

@@ -94,7 +94,7 @@ def validate(given: Given) -> int:
     requests = options.take("--requests", reading.whole(1000), 20_000 if full else 5_000)
     plan = Plan(
         seed=options.take("--seed", reading.whole(0), 1),
-        replications=options.take("--reps", reading.whole(2), 20),
+        replications=options.take("--reps", reading.whole(5), 20),
         jobs=options.take("--jobs", reading.whole(1), cores()),
         driver=options.take("--driver", reading.one_of("simpy", "heap"), "heap"),
     )

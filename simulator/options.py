@@ -247,7 +247,7 @@ def _stream(options: Reading, service: Service, cap: int) -> tuple[Arrivals, dic
         rate = options.take("--rate", reading.above(0), 1.0)
         rho = rate * mean_s / cap if mean_s else 0.0
     elif mean_s:
-        rate = rho * cap / mean_s
+        rate = float(f"{rho * cap / mean_s:.12g}")  # 2.4, not 2.4000000000000004
     else:
         options.fault("--rho", "a service time of 0 makes no load: give --rate")
         rate = 1.0
