@@ -16,8 +16,8 @@ class Outcome(Enum):
 
     The code's first letter says who ended it: C the client, U the engine, P the front door, `-`
     nobody, it ran to its end. The second says where or over what: Q in the line, D after the grant,
-    F a full line, W waiting for a wake, X shutting down, H the engine's answer, T its silence, R the
-    request itself, N a name, B a body.
+    F a full line, W waiting for a wake, X shutting down, H the engine's answer, T its silence, R
+    the request itself, N a name, B a body.
     """
 
     SERVED = ("served", "--")

@@ -1,12 +1,17 @@
 """One upstream's gate: its line and, where its engine can sleep, its waking, behind one entry.
 
-What drives it calls `arrive` for a new ticket, `finish` for one that ended in whatever way, and
-`expire` at `next_deadline()`. Each call returns decisions in the order in which they were made; the
-driver carries them out and decides nothing. The clock is read once in each call, in its first line,
-so that both machines see one instant.
+What drives it calls `arrive` for a new ticket, `finish` for one that ended in whatever way,
+`expire` at `next_deadline()`, and `report` with what came of each `Perform`. Each call returns
+decisions in the order in which they were made; the driver carries them out and decides nothing. The
+clock is read once in each call, in its first line, so that both machines see one instant.
+
+The two machines are joined in one place, `_settle`: capacity is 0 while the engine is not awake,
+and the wake machine hears how many are inside.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
 
 from tornado_frontdoor.core.admission import (
     AdmissionController,
@@ -15,26 +20,88 @@ from tornado_frontdoor.core.admission import (
     Turned,
 )
 from tornado_frontdoor.core.clock import Clock
-from tornado_frontdoor.core.decisions import Admit, Decision, Outcome, Reason, Refusal, Refuse
-from tornado_frontdoor.core.pacing import Pacer, Randomness
+from tornado_frontdoor.core.decisions import (
+    Admit,
+    Decision,
+    EngineState,
+    GpuGranted,
+    Memory,
+    Outcome,
+    Reason,
+    Refusal,
+    Refuse,
+    SleepDepth,
+    WakeEnded,
+)
+from tornado_frontdoor.core.gpus import GpuLocks
+from tornado_frontdoor.core.pacing import Pacer, Randomness, WakeEstimates
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
+from tornado_frontdoor.core.wake import WakeStateMachine
+from tornado_frontdoor.core.wake_calls import Gpu, Order
+from tornado_frontdoor.core.wake_limits import WakeLimits
+from tornado_frontdoor.core.wake_steps import Report
 
-__all__ = ["AdmissionLimits", "Gate"]
+__all__ = ["AdmissionLimits", "Gate", "GateError", "Nap", "WakeLimits"]
 
 DRAINING_RETRY_AFTER_S = 5.0
 """A front door that goes away is usually replaced within seconds."""
 
 
+_WHAT_IT_DOES = {
+    SleepDepth.SLEEPING: "is waking from sleep",
+    SleepDepth.OFFLOADED: "is waking from offload",
+    SleepDepth.RESTARTING: "does not answer, as when it restarts,",
+}
+
+_SUSPICIOUS = (Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_TIMEOUT)
+"""Ends after which the engine is looked at: another hand may have put it to sleep."""
+
+
+class GateError(Exception):
+    """A bug of the driver: it asks a gate to wake whose engine never sleeps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nap:
+    """What a gate needs where its engine can sleep; `gpus` is shared by all gates."""
+
+    limits: WakeLimits
+    gpus: GpuLocks = field(default_factory=GpuLocks)
+    memory: Memory | None = None
+    """What an earlier front door wrote down last."""
+    learned_s: Mapping[str, float] = field(default_factory=dict)
+    """What its `learned_s` gave."""
+
+
 class Gate:
-    """The only way to an upstream, whatever route or dialect a request came by."""
+    """The only way to an upstream, whatever route or dialect a request came by.
+
+    Without `nap` the engine counts as awake always, and the calls about waking raise GateError.
+    With it the gate starts closed, and its first deadline is now: it wants to look.
+    """
 
     def __init__(
-        self, key: UpstreamKey, limits: AdmissionLimits, clock: Clock, rng: Randomness
+        self,
+        key: UpstreamKey,
+        limits: AdmissionLimits,
+        clock: Clock,
+        rng: Randomness,
+        nap: Nap | None = None,
     ) -> None:
         self.key = key
         self._clock = clock
         self._admission = AdmissionController(limits)
         self._pacer = Pacer(rng)
+        self._wake: WakeStateMachine | None = None
+        self._estimates = WakeEstimates(nap.learned_s if nap else None)
+        self._last_request_s: float | None = None
+        if nap is not None:
+            now = clock.now()
+            self._gpus = nap.gpus
+            self._wake = WakeStateMachine(nap.limits, now, nap.memory)
+            self._hold_s = 0.0
+            # Nothing leaves it yet: it may claim the GPU on which a transition had begun.
+            self._settle(self._wake, (), (), now)
 
     # What can be asked: always computed from state, never counted alongside it
 
@@ -64,41 +131,207 @@ class Gate:
 
     def next_deadline(self) -> float | None:
         """Return the instant at which `expire` must be called, or None."""
-        return self._admission.next_deadline()
+        deadline_s = self._admission.next_deadline()
+        if self._wake is None:
+            return deadline_s
+        wake_s = self._wake.next_deadline()
+        if deadline_s is None:
+            return None if wake_s == inf else wake_s
+        return min(deadline_s, wake_s)
+
+    @property
+    def state(self) -> EngineState:
+        """What is known of the engine."""
+        return EngineState.AWAKE if self._wake is None else self._wake.state
+
+    @property
+    def sleep_depth(self) -> SleepDepth | None:
+        """How far the engine is from serving; None while it is awake."""
+        return None if self._wake is None else self._wake.depth
+
+    @property
+    def sleep_support(self) -> bool | None:
+        """Whether the engine can sleep; None until that was found out."""
+        return False if self._wake is None else self._wake.belief.support
+
+    @property
+    def sleep_fault(self) -> str | None:
+        """Why level 2 is not used any more, if so."""
+        return None if self._wake is None else self._wake.belief.reload_fault
+
+    @property
+    def wake_step(self) -> str | None:
+        """Where a transition is, or `gpu` while it waits for that; None: there is none."""
+        return None if self._wake is None else self._wake.calls.at
+
+    @property
+    def wakes_total(self) -> int:
+        """Sequences begun that wake the engine."""
+        return 0 if self._wake is None else self._wake.wakes_total
+
+    @property
+    def learned_s(self) -> dict[str, float]:
+        """How long the engine takes to be awake again, by `SleepDepth` value; what is known of it.
+
+        To be kept, for the next front door.
+        """
+        return self._estimates.export()
+
+    def idle_for_s(self) -> float | None:
+        """Return the time since a request last came or ended; None: there was none."""
+        now = self._clock.now()
+        return None if self._last_request_s is None else now - self._last_request_s
 
     # What can happen
 
     def arrive(self, ticket: Ticket) -> Sequence[Decision]:
         """Admit the ticket, refuse it, or let it wait: then no decision names it yet."""
         now = self._clock.now()
-        return self._decide(self._admission.arrive(ticket, now), now)
+        self._last_request_s = now
+        moves = self._admission.arrive(ticket, now)
+        if self._wake is None:
+            return self._decide(moves, now)
+        self._wake.touch(now)
+        return self._settle(self._wake, moves, (), now)
 
-    def finish(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:  # noqa: ARG002
+    def finish(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
         """End a ticket that waits or is in flight; call it when the transfer is over, not before.
 
         `outcome` says how it ended; admission treats all ends alike, which is the point.
         """
         now = self._clock.now()
+        self._last_request_s = now
         if ticket.state is TicketState.IN_FLIGHT:
             self._pacer.observe(now - ticket.admitted_s)
-        return self._decide(self._admission.finish(ticket, now), now)
+        moves = self._admission.finish(ticket, now)
+        if self._wake is None:
+            return self._decide(moves, now)
+        self._wake.touch(now)
+        orders = self._wake.suspect(now) if outcome in _SUSPICIOUS else ()
+        return self._settle(self._wake, moves, orders, now)
 
     def expire(self) -> Sequence[Decision]:
-        """Refuse those whose limit has come."""
+        """Refuse those whose limit has come, and begin what idleness or a timer asks for."""
         now = self._clock.now()
-        return self._decide(self._admission.expire(now), now)
+        moves = self._admission.expire(now)
+        if self._wake is None:
+            return self._decide(moves, now)
+        # Those who are gone first: for them nothing needs to be woken any more.
+        orders = [*self._wake.demand(self._inside, now), *self._wake.tick(now)]
+        return self._settle(self._wake, moves, orders, now)
 
     def drain(self) -> Sequence[Decision]:
         """Refuse the line and all newcomers; those in flight run to their end."""
         now = self._clock.now()
-        return self._decide(self._admission.drain(), now)
+        moves = self._admission.drain()
+        if self._wake is None:
+            return self._decide(moves, now)
+        return self._settle(self._wake, moves, self._wake.drain(now), now)
 
-    def change_limits(self, limits: AdmissionLimits) -> Sequence[Decision]:
-        """Put new limits in force at once, without losing a ticket."""
+    def change_limits(
+        self, limits: AdmissionLimits, wake: WakeLimits | None = None
+    ) -> Sequence[Decision]:
+        """Put new limits in force at once, without losing a ticket or stopping a transition.
+
+        Whether an engine can sleep at all does not change: that takes a new gate.
+        """
         now = self._clock.now()
-        return self._decide(self._admission.change_limits(limits, now), now)
+        moves = self._admission.change_limits(limits, now)
+        if self._wake is None:
+            return self._decide(moves, now)
+        if wake is not None:
+            self._wake.change_limits(wake)
+        return self._settle(self._wake, moves, (), now)
+
+    # What can happen to an engine that sleeps
+
+    def report(self, report: Report) -> Sequence[Decision]:
+        """Take what came of a `Perform`."""
+        now = self._clock.now()
+        wake = self._sleeper()
+        return self._settle(wake, (), wake.report(report, now), now)
+
+    def granted(self) -> Sequence[Decision]:
+        """Take the GPU, after another gate's `GpuGranted` named this one."""
+        now = self._clock.now()
+        wake = self._sleeper()
+        # It may have been given back, and even asked for again, while the news was on its way.
+        orders = wake.granted(now) if self._gpus.holds(self.key) else ()
+        return self._settle(wake, (), orders, now)
+
+    def lost(self) -> Sequence[Decision]:
+        """Take that a connection to the engine was refused, or reset before it was made.
+
+        Call it before that request's `finish`: then its slot is given to nobody else, and it can
+        `arrive` again to wait for the engine.
+        """
+        now = self._clock.now()
+        wake = self._sleeper()
+        return self._settle(wake, (), wake.lost(now), now)
+
+    def wake_now(self) -> Sequence[Decision]:
+        """Wake the engine for an operator; `Answered` tells how it went, at once or later."""
+        now = self._clock.now()
+        wake = self._sleeper()
+        return self._settle(wake, (), wake.wake(now), now)
+
+    def sleep_now(self, level: int) -> Sequence[Decision]:
+        """Put the engine to sleep for an operator; `Answered` tells how it went."""
+        now = self._clock.now()
+        wake = self._sleeper()
+        return self._settle(wake, (), wake.sleep(level, now), now)
 
     # How
+
+    @property
+    def _inside(self) -> int:
+        return self._admission.in_flight + self._admission.queued
+
+    def _sleeper(self) -> WakeStateMachine:
+        if self._wake is None:
+            raise GateError(f"{self.key} has no sleep table")
+        return self._wake
+
+    def _settle(
+        self, wake: WakeStateMachine, moves: Sequence[Move], orders: Sequence[Order], now: float
+    ) -> Sequence[Decision]:
+        """Join the machines until neither has anything more to say to the other."""
+        decisions = [*self._decide(moves, now)]
+        while True:
+            for order in orders:
+                decisions += self._obey(wake, order, now)
+            decisions += self._decide(self._match_capacity(wake, now), now)
+            orders = wake.demand(self._inside, now)
+            if not orders:
+                return decisions
+
+    def _obey(self, wake: WakeStateMachine, order: Order, now: float) -> list[Decision]:
+        """Do what the wake machine asks of the gate itself; the rest is for the driver."""
+        if order is Gpu.FREE:
+            return [GpuGranted(upstream) for upstream in self._gpus.release(self.key)]
+        if order is Gpu.ASK:
+            decisions: list[Decision] = []
+            if self._gpus.ask(self.key, wake.limits.devices):
+                for following in wake.granted(now):
+                    decisions += self._obey(wake, following, now)
+            return decisions
+        if isinstance(order, WakeEnded) and order.succeeded:
+            self._estimates.observe(order.depth, order.took_s)
+        return [order]
+
+    def _match_capacity(self, wake: WakeStateMachine, now: float) -> Sequence[Move]:
+        """Let capacity be 0 while the engine is not awake. That is all that joins the two."""
+        depth = wake.depth
+        if depth is None:
+            return self._admission.resume(now)
+        hold_s = wake.limits.hold_s(depth)
+        if self._admission.queued:
+            # Who waits for a restart is not sent away by the good news that it only sleeps.
+            hold_s = max(hold_s, self._hold_s)
+        if self._admission.held and hold_s == self._hold_s:
+            return ()
+        self._hold_s = hold_s
+        return self._admission.hold(hold_s, now)
 
     def _decide(self, moves: Sequence[Move], now: float) -> Sequence[Decision]:
         if not moves:
@@ -116,6 +349,8 @@ class Gate:
                     f"All {limits.cap} slots of {self.key} are taken and all {limits.queue} "
                     "places in its line too"
                 )
+                if limits.cap is None:
+                    detail = f"All {limits.queue} places to wait for {self.key} are taken"
                 return Refusal(turned.reason, detail, self.key, self._retry_after_s(now))
             case Reason.QUEUE_TIMEOUT:
                 detail = f"No slot of {self.key} came free within {limits.queue_timeout_s:g} s"
@@ -123,12 +358,30 @@ class Gate:
             case Reason.DRAINING:
                 detail = "The front door is shutting down"
                 return Refusal(turned.reason, detail, self.key, DRAINING_RETRY_AFTER_S)
+            case Reason.MODEL_WAKING if self._wake is not None:
+                return self._not_awake(self._wake, now)
             case _:
                 detail = (
                     f"The request needs {turned.ticket.weight} sequences at once, "
                     f"and {self.key} admits {limits.cap}"
                 )
                 return Refusal(turned.reason, detail, self.key, param="n")
+
+    def _not_awake(self, wake: WakeStateMachine, now: float) -> Refusal:
+        """Say why a hold was in vain, and when to come back."""
+        depth = wake.depth
+        assert depth is not None
+        began_s = wake.calls.run.began_s if wake.calls.run else wake.down_since_s
+        left_s = self._estimates.expected_s(depth, 0.0 if began_s is None else now - began_s)
+        what = _WHAT_IT_DOES[depth]
+        detail = f"{self.key} {what} and was not ready within {self._hold_s:g} s"
+        retry_after_s = wake.limits.retry_after_s(depth)
+        if wake.wake_pause.on(now):
+            pause_s = wake.wake_pause.until_s - now
+            detail += f"; the last try failed ({wake.calls.why}), the next is in {pause_s:.0f} s"
+            retry_after_s = max(retry_after_s, pause_s)
+        reason = Reason.UPSTREAM_DOWN if depth is SleepDepth.RESTARTING else Reason.MODEL_WAKING
+        return Refusal(reason, detail, self.key, retry_after_s, depth, left_s)
 
     def _retry_after_s(self, now: float) -> float:
         cap = self._admission.limits.cap or 1

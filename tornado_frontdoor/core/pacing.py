@@ -1,11 +1,15 @@
-"""When a refused client should come back: from what was observed, and never all at once.
+"""When a refused client should come back, and how long a wake takes: from what was observed.
 
 SDKs obey `Retry-After` to the second and add no jitter of their own, so one constant value brings
 the whole crowd back in one instant. Each refusal therefore gets a return time of its own, one mean
 slot interval after the last one promised, no sooner than the line as it stands can have drained.
 """
 
+from collections.abc import Mapping
+from math import inf
 from typing import Protocol
+
+from tornado_frontdoor.core.decisions import SleepDepth
 
 SHORTEST_S = 1.0
 LONGEST_S = 59.0
@@ -57,3 +61,45 @@ class Pacer:
         self._promised_s = promise_s
         # (now + 1.0) - now may come out a rounding below 1.0, and one second is the least.
         return max(promise_s - now, SHORTEST_S)
+
+
+FIRST_GUESSES_S: Mapping[SleepDepth, float] = {
+    SleepDepth.SLEEPING: 6.0,
+    SleepDepth.OFFLOADED: 60.0,
+    SleepDepth.RESTARTING: 600.0,
+}
+"""Told until a wake from that depth was seen: the long end of what a 35B model took elsewhere."""
+
+_WEIGHT_OF_NEWEST_WAKE = 0.3
+
+
+class WakeEstimates:
+    """How long an engine takes to be awake again, by depth, learned from its wakes.
+
+    `learned` is what `export` gave an earlier one; what makes no sense in it is passed over.
+    """
+
+    def __init__(self, learned: Mapping[str, float] | None = None) -> None:
+        self._mean_s: dict[SleepDepth, float] = {}
+        for depth in SleepDepth:
+            mean_s = (learned or {}).get(depth.value)
+            if mean_s is not None and 0 <= mean_s < inf:
+                self._mean_s[depth] = mean_s
+
+    def observe(self, depth: SleepDepth, took_s: float) -> None:
+        """Take the time that a wake took which succeeded."""
+        mean_s = self._mean_s.get(depth, took_s)
+        self._mean_s[depth] = mean_s + _WEIGHT_OF_NEWEST_WAKE * (took_s - mean_s)
+
+    def learned_s(self, depth: SleepDepth) -> float | None:
+        """Return the moving mean; None until one was seen."""
+        return self._mean_s.get(depth)
+
+    def expected_s(self, depth: SleepDepth, since_s: float = 0.0) -> float:
+        """Return what is left of a wake that began `since_s` ago; at least one second."""
+        whole_s = self._mean_s.get(depth, FIRST_GUESSES_S[depth])
+        return max(whole_s - since_s, SHORTEST_S)
+
+    def export(self) -> dict[str, float]:
+        """Return what was learned, for the next front door."""
+        return {depth.value: mean_s for depth, mean_s in self._mean_s.items()}
