@@ -19,7 +19,7 @@ def test_twenty_and_twenty_at_once_never_exceed_the_cap_they_share(
     log = tmp_path / "engine.log"
 
     async def scenario() -> None:
-        async with doorway({"hold": 0.4, "log": str(log)}, cap=6, queue=8) as door:
+        async with doorway({"hold": 0.6, "log": str(log)}, cap=6, queue=8) as door:
             calls = [
                 call
                 for _ in range(20)

@@ -51,17 +51,16 @@ def seen(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 def blocks(message: dict[str, Any]) -> list[Any]:
     """Return what a message says, without what is random in it."""
-    said = []
+    said: list[Any] = []
     for block in message["content"]:
-        match block["type"]:
-            case "text":
-                said.append(block["text"])
-            case "tool_use":
-                assert block["id"]
-                said.append((block["name"], block["input"]))
-            case "thinking":
-                assert block["signature"]
-                said.append({"thought": block["thinking"]})
+        if block["type"] == "text":
+            said.append(block["text"])
+        elif block["type"] == "tool_use":
+            assert block["id"]
+            said.append((block["name"], block["input"]))
+        else:
+            assert block["signature"]
+            said.append({"thought": block["thinking"]})
     return said
 
 

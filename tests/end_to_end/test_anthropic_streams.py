@@ -311,8 +311,8 @@ def test_a_dead_stream_ends_at_the_idle_limit_although_pings_go_out() -> None:
     async def scenario() -> None:
         async with doorway({"tokens": 9}, cap=1, queue=0, chunk_timeout_s=0.4) as door:
             door.app.door.keep_alive_s = 0.05
-            knobs = {"break_after": 1, "break_how": "stall"}
-            wire = await door.begin(MESSAGES, ask(stream=True, **knobs))
+            asked = ask(stream=True, break_after=1, break_how="stall")
+            wire = await door.begin(MESSAGES, asked)
             await wire.head()
             began_s = monotonic()
             told = await until_the_error(wire)
