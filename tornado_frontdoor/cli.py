@@ -72,7 +72,6 @@ DEFAULT_CONFIG = Path(__file__).parent.parent / "conf" / "frontdoor.toml"
 
 Arguments = Mapping[str, Any]
 Number = TypeVar("Number", int, float)
-Given = TypeVar("Given")
 
 _SIMULATED = ("simulate", "sweep", "validate", "replay", "calibrate")
 
@@ -81,10 +80,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Only docopt's own usage errors raise SystemExit."""
     if __doc__ is None:
         raise RuntimeError("the help text is the grammar of the command line: do not run with -OO")
-    given = sys.argv[1:] if argv is None else list(argv)
+    try:
+        code = _run(sys.argv[1:] if argv is None else list(argv))
+        sys.stdout.flush()  # here, where a broken pipe is no surprise
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; keep the interpreter from saying so at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _run(given: list[str]) -> int:
     if given and given[0] in _SIMULATED:
-        return _guarded(_simulate, given)
-    arguments = _parse(__doc__, given)
+        return _simulate(given)
+    arguments = _parse(__doc__ or "", given)
     if isinstance(arguments, int):
         return arguments
     commands: dict[str, Callable[[Arguments], int]] = {
@@ -96,19 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "sleep": _sleep,
         "stand-in": _stand_in,
     }
-    return _guarded(next(run for name, run in commands.items() if arguments[name]), arguments)
-
-
-def _guarded(command: Callable[[Given], int], given: Given) -> int:
-    """Run a command; Ctrl-C and a reader that has enough are no errors of ours."""
-    try:
-        return command(given)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        # Whoever read our output has enough of it; keep the interpreter from saying so at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    return next(run for name, run in commands.items() if arguments[name])(arguments)
 
 
 def _parse(text: str, argv: list[str]) -> Arguments | int:
