@@ -56,9 +56,11 @@ def test_the_synchronous_client_is_served_on_every_route() -> None:
             assert len(vectors) == 2
             heard = await with_sdk(
                 door,
-                lambda sdk: sdk.audio.transcriptions.create(
-                    model="text", file=("x.wav", io.BytesIO(b"RIFF" * 5000))
-                ).text,
+                lambda sdk: (
+                    sdk.audio.transcriptions.create(
+                        model="text", file=("x.wav", io.BytesIO(b"RIFF" * 5000))
+                    ).text
+                ),
             )
             assert heard
             names = await with_sdk(door, lambda sdk: [model.id for model in sdk.models.list()])
@@ -112,22 +114,17 @@ def test_a_refused_client_comes_back_when_it_was_told_and_is_served() -> None:
     asyncio.run(scenario())
 
 
-def test_twenty_clients_that_retry_are_all_served_in_the_end() -> None:
+def test_nine_clients_that_retry_are_all_served_in_the_end() -> None:
     async def scenario() -> None:
         async with doorway({"hold": 0.1}, cap=2, queue=3) as door:
             base_url = f"http://127.0.0.1:{door.port}/v1"
-            async with openai.AsyncOpenAI(
-                base_url=base_url, api_key="none", max_retries=5
-            ) as sdk:
+            async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=5) as sdk:
                 answers = await asyncio.gather(
-                    *(
-                        sdk.chat.completions.create(model="reasoning", messages=HI)
-                        for _ in range(20)
-                    )
+                    *(sdk.chat.completions.create(model="reasoning", messages=HI) for _ in range(9))
                 )
-            assert len(answers) == 20
+            assert len(answers) == 9
             assert door.stats()["max_concurrent"] == 2
-            assert door.outcomes.count("served") == 20
+            assert door.outcomes.count("served") == 9
 
     asyncio.run(scenario())
 
