@@ -53,7 +53,7 @@ def test_who_leaves_the_line_frees_the_place_and_never_reaches_the_engine(
     """F22, F25, F46: also with bytes left unread, which hide the close from the server."""
 
     async def scenario() -> None:
-        async with doorway({"hold": 0.6}, cap=1, queue=2) as door:
+        async with doorway({"hold": 0.3}, cap=1, queue=2) as door:
             first = await door.begin(CHAT, chat())
             await door.inside(1)
             second = await door.begin(CHAT, chat())
