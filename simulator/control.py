@@ -104,6 +104,8 @@ class Control:
         method, seconds = "", 0.0
         if name == "collective_rpc":
             method, seconds = _rpc(exchange.body)
+        elif name == "abort_requests":
+            _object(exchange.body)
         tags = exchange.query.get("tags")
         return Call(
             id=next(self._numbers),
@@ -171,10 +173,18 @@ def _method(body: bytes) -> str | None:
 
 def _rpc(body: bytes) -> tuple[str, float]:
     """Return the worker method, and how long a `nap` is to last."""
+    asked = _object(body)
+    if not asked.get("method"):
+        raise BadCall(400, "Missing 'method' in request body")
+    return str(asked["method"]), float((asked.get("kwargs") or {}).get("seconds", 0))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object that a call must bring."""
     try:
         asked = json.loads(body)
     except ValueError as error:
         raise BadCall(400, f"JSON decode error: {error}") from None
-    if not isinstance(asked, dict) or not asked.get("method"):
-        raise BadCall(400, "Missing 'method' in request body")
-    return str(asked["method"]), float((asked.get("kwargs") or {}).get("seconds", 0))
+    if not isinstance(asked, dict):
+        raise BadCall(400, "Request body must be a JSON object")
+    return asked

@@ -71,11 +71,13 @@ def models(names: Sequence[str], created_s: int, max_model_len: int) -> bytes:
     return dumps({"object": "list", "data": data})
 
 
-def metrics(engine: Engine, model: str, requests: Mapping[str, int]) -> bytes:
+def metrics(engine: Engine, model: str, requests: Mapping[str, int], started_s: float) -> bytes:
     """Return Prometheus text with vLLM's names, true or not."""
     running, waiting = engine.reported_load
     label = f'engine="0",model_name="{model}"'
     lines = [
+        "# TYPE process_start_time_seconds gauge",
+        f"process_start_time_seconds {started_s:.2f}",
         "# TYPE vllm:num_requests_running gauge",
         f"vllm:num_requests_running{{{label}}} {running}.0",
         "# TYPE vllm:num_requests_waiting gauge",
@@ -91,6 +93,13 @@ def metrics(engine: Engine, model: str, requests: Mapping[str, int]) -> bytes:
         lines += [
             f'vllm:engine_sleep_state{{{label},sleep_state="{state}"}} {value}.0'
             for state, value in engine.memory.gauge.items()
+        ]
+    if engine.profile.counts_operations:
+        name = "vllm:sleep_mode_operation_duration_seconds"
+        lines.append(f"# TYPE {name} histogram")
+        lines += [
+            f'{name}_count{{operation="{operation}"}} {count}.0'
+            for operation, count in engine.operations.items()
         ]
     return ("\n".join(lines) + "\n").encode()
 

@@ -11,7 +11,7 @@ A driver calls `submit`, `abort`, `call` or `kill`, then `advance(now)` for all 
 """
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable
 from enum import Enum, auto
 from functools import partial
@@ -67,6 +67,9 @@ class Engine:
         self._draining: list[Call] = []
         self._tainted: set[JobId] = set()
         self._wake_failed = False
+        self._load = 0, 0
+        self.operations: Counter[str] = Counter(sleep=0, wake=0)
+        """Sleeps and wakes that were answered with success, also those that did nothing."""
         self._restart_at_s: float | None = None
 
     @property
@@ -89,10 +92,16 @@ class Engine:
 
     @property
     def reported_load(self) -> tuple[int, int]:
-        """`num_requests_running` and `_waiting` as the gauges have them: both 0 when asleep."""
-        if self.memory.asleep or self.scheduler is Scheduler.PAUSED_ALL:
-            return 0, 0
-        return self.replica.running, self.replica.waiting
+        """`num_requests_running` and `_waiting` as the gauges have them: those of the last step.
+
+        Who comes to an engine that is blocked or sleeps is not in them; who was frozen still is.
+        """
+        self._count_load()
+        return self._load
+
+    def _count_load(self) -> None:
+        if self._busy is None and self.scheduler is not Scheduler.PAUSED_ALL:
+            self._load = self.replica.running, self.replica.waiting
 
     def submit(
         self,
@@ -210,6 +219,7 @@ class Engine:
         if takes_s <= 0:
             self._end(call, now)
             return
+        self._count_load()
         self._busy, self._busy_until_s = call, now + takes_s
         self._gate(now)
 
@@ -253,6 +263,7 @@ class Engine:
             case "sleep":
                 if not call.noop:
                     self.memory.sleep(call.level)
+                self.operations["sleep"] += 1
                 return Answer(True, call.level)
             case "wake_up":
                 return self._wake(call)
@@ -274,6 +285,7 @@ class Engine:
                 return None
             if not self.memory.asleep or not self.profile.partial_wake_stays_paused:
                 self._resume()
+        self.operations["wake"] += 1
         return Answer(True, not self.memory.asleep)
 
     def _rpc(self, call: Call) -> Answer | None:
@@ -306,6 +318,7 @@ class Engine:
     # The scheduler.
 
     def _pause(self, call: Call, now: float) -> None:
+        self._count_load()
         if call.mode == "wait":
             if self.scheduler is Scheduler.RUNNING:
                 self.scheduler = Scheduler.PAUSED_NEW
@@ -323,6 +336,7 @@ class Engine:
             self.replica.abort(job, now)
             self._tainted.discard(job)
             self._tell(Kind.ABORTED, job, now)
+        self._load = 0, 0
         self._gate(now)
 
     def _resume(self) -> None:

@@ -22,6 +22,7 @@ SINCE: dict[str, Version] = {
     "sleeps_after_partial_wake": (0, 31),
     "honest_gauge": (0, 31),
     "json_answers": (0, 32),
+    "counts_operations": (0, 32),
     "pause_rejects": (0, 33),
 }
 
@@ -52,6 +53,8 @@ class Profile:
     """A partial wake does not set the gauge to awake."""
     json_answers: bool
     """`/sleep` and `/wake_up` answer JSON, and 400 to bad values; before, an empty 200."""
+    counts_operations: bool
+    """`vllm:sleep_mode_operation_duration_seconds` exists."""
     pause_rejects: bool
     """`/pause` makes new requests fail with 503."""
 

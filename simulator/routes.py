@@ -133,7 +133,8 @@ class Routes:
     def _metrics(self) -> tuple[bytes, str]:
         ended = self._counters.ended
         reasons = {"stop": ended["finished"], "abort": ended["aborted"]}
-        text = metrics(self._engine, self._options.models[0], reasons)
+        model = self._options.models[0]
+        text = metrics(self._engine, model, reasons, self._drive.started_s)
         return text, "text/plain; version=1.0.0; charset=utf-8"
 
     def _tokenize(self, exchange: Exchange) -> None:

@@ -81,6 +81,9 @@ class Drive(Protocol):
 class Host(Drive, Protocol):
     """What a stand-in's process does beside driving its engine."""
 
+    started_s: float
+    """The wall clock when the engine's process began."""
+
     def later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call back after some seconds."""
         ...

@@ -57,6 +57,7 @@ class StandIn:
         self.options = options
         self.port = 0
         self._loop = asyncio.get_running_loop()
+        self.started_s = _wall_clock_s()
         self._log: TextIO | None = None
         if options.log is not None:
             self._log = Path(options.log).open("a", encoding="utf-8")  # noqa: SIM115 - see close
@@ -151,7 +152,7 @@ class StandIn:
 
     def created_s(self) -> int:
         """Return the wall clock in seconds."""
-        return int(datetime.now(UTC).timestamp())
+        return int(_wall_clock_s())
 
     def pump(self) -> None:
         """Carry out what has become due, then set the one timer for what comes next."""
@@ -207,6 +208,7 @@ class StandIn:
 
     def _come_back(self) -> None:
         self._faults.fresh = True
+        self.started_s = _wall_clock_s()
         self.listen(self.port, self._host)
         if self._accept_s > 0:
             self._parked = []
@@ -234,6 +236,10 @@ class StandIn:
             self._parked.append(exchange)
         else:
             self._routes.serve(exchange)
+
+
+def _wall_clock_s() -> float:
+    return datetime.now(UTC).timestamp()
 
 
 async def _close(server: HTTPServer) -> None:

@@ -20,6 +20,7 @@ def test_the_table_of_releases_is_the_one_of_the_sources() -> None:
         "sleeps_after_partial_wake": ["0.33"],
         "honest_gauge": ["0.33"],
         "json_answers": ["0.33"],
+        "counts_operations": ["0.33"],
         "pause_rejects": ["0.33"],
     }
     assert profile_of("0.32.1").json_answers
@@ -135,6 +136,7 @@ def test_sleep_that_waits_lets_the_running_end_and_keeps_the_waiting() -> None:
     assert bench.answer(number) is None
     bench.run(1.0)
     assert bench.answer(number) == Answer(True, 1)
+    assert bench.engine.reported_load == (0, 1)  # as 0.32 was seen to do
     bench.do("wake_up")
     bench.run(4.0)
     assert bench.became("waiting") == ["started", "finished"]
@@ -146,6 +148,7 @@ def test_sleep_that_keeps_freezes_the_running() -> None:
     bench.run(1.0)
     bench.do("sleep", mode="keep")
     bench.run(100.0)
+    assert bench.engine.reported_load == (1, 0)  # its gauges stand still too
     bench.do("wake_up")
     bench.run(2.9)
     assert bench.became("a") == ["started"]

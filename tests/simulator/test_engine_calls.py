@@ -35,6 +35,30 @@ def test_a_nap_stalls_streams_for_its_whole_length() -> None:
     assert bench.now == 4.0
 
 
+def test_gauges_tell_of_the_last_step_and_not_of_who_came_to_a_blocked_engine() -> None:
+    bench = Bench()
+    bench.submit("a", 1.0)
+    nap = bench.call("collective_rpc", method="nap", seconds=3.0)
+    bench.submit("b", 1.0)
+    assert bench.engine.reported_load == (1, 0)
+    bench.finish(nap)
+    assert bench.engine.reported_load == (2, 0)
+    bench.do("sleep")
+    assert bench.engine.reported_load == (0, 0)
+    bench.submit("c", 1.0)
+    assert bench.engine.reported_load == (0, 0)
+    bench.do("wake_up")
+    assert bench.engine.reported_load == (1, 0)
+
+
+def test_sleeps_and_wakes_are_counted_also_those_that_do_nothing() -> None:
+    bench = Bench()
+    for _ in range(2):
+        bench.do("sleep")
+    bench.do("wake_up", tags=("weights",))
+    assert dict(bench.engine.operations) == {"sleep": 2, "wake": 1}
+
+
 def test_reloading_unmapped_weights_kills() -> None:
     bench = Bench()
     bench.do("sleep", level=1)

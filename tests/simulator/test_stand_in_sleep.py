@@ -305,3 +305,42 @@ def test_the_witness_sees_order_and_overlap_of_control_calls() -> None:
             assert [entry["status"] for entry in (sleep, wake, reload)] == [200] * 3
 
     asyncio.run(scenario())
+
+
+def test_another_start_time_tells_a_restart() -> None:
+    async def started_s(caller: Caller) -> float:
+        lines = (await caller.get("/metrics")).body.decode().splitlines()
+        (line,) = [line for line in lines if line.startswith("process_start_time_seconds ")]
+        return float(line.split()[1])
+
+    async def scenario() -> None:
+        async with sleeper() as caller:
+            before_s = await started_s(caller)
+            assert await started_s(caller) == before_s
+            await caller.call("/stand-in/kill", {"restart_s": 0.1})
+            await caller.until_refused()
+            await caller.until_back()
+            assert await started_s(caller) > before_s
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", ["0.30", "0.33"])
+def test_sleeps_and_wakes_are_counted_from_032_on(version: str) -> None:
+    async def scenario() -> None:
+        async with sleeper(version) as caller:
+            await caller.call("/sleep?level=1")
+            metrics = (await caller.get("/metrics")).body.decode()
+            count = 'sleep_mode_operation_duration_seconds_count{operation="sleep"} 1.0'
+            assert (count in metrics) is (version == "0.33")
+
+    asyncio.run(scenario())
+
+
+def test_aborting_requests_takes_a_json_object() -> None:
+    async def scenario() -> None:
+        async with sleeper() as caller:
+            assert (await caller.call("/abort_requests")).status == 400
+            assert (await caller.call("/abort_requests", b"{}")).status == 200
+
+    asyncio.run(scenario())
