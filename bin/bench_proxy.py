@@ -1,13 +1,15 @@
-"""CPU of the whole front door for each request and each relayed chunk, beside two minimal proxies.
+"""CPU of the whole front door for each request and each relayed chunk, beside minimal proxies.
 
-All run in one go, in turn, against the same engine on this machine, so that the ratios hold when
-the machine's speed drifts. CPU is user plus system time of the proxy's process alone.
+The peers are aiohttp, FastAPI with httpx, and HAProxy (C, one thread) where it is installed. All
+run in one go, in turn, against the same engine on this machine, so that the ratios hold when the
+machine's speed drifts. CPU is user plus system time of the proxy's process alone.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import shutil
 import socket
 import statistics
 import subprocess
@@ -18,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "bin" / "peers"
+HAPROXY = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 CHUNKS = 200
 MESSAGE = "Tell me about the front door. " * 30
@@ -36,11 +39,11 @@ def cpu_s(process: subprocess.Popen[bytes]) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
-def request(stream: bool) -> bytes:
+def request(stream: bool, model: str = "reasoning") -> bytes:
     """Return the request that is sent over and over."""
     body = json.dumps(
         {
-            "model": "reasoning",
+            "model": model,
             "stream": stream,
             "messages": [{"role": "user", "content": MESSAGE}],
         }
@@ -98,16 +101,48 @@ upstream = "reasoning"
     return path
 
 
-def start(name: str, engine: int, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+def haproxy_file(folder: Path, port: int, engine: int) -> Path:
+    """Write HAProxy's configuration: one thread, connections kept on both sides."""
+    path = folder / "haproxy.cfg"
+    path.write_text(
+        f"""global
+    nbthread 1
+    maxconn 9000
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 900s
+    timeout server 900s
+    http-reuse always
+frontend public
+    bind 127.0.0.1:{port}
+    default_backend engine
+backend engine
+    server engine 127.0.0.1:{engine}
+"""
+    )
+    return path
+
+
+def peers() -> list[str]:
+    """Return what the front door is measured beside."""
+    return ["aiohttp", "fastapi", *(["haproxy"] if HAPROXY else [])]
+
+
+def start(
+    name: str, engine: int, folder: Path, config: Path | None = None, admin: int = 0
+) -> tuple[subprocess.Popen[bytes], int]:
     """Start one proxy; returns its process and port once it accepts."""
     port = free_port()
     url = f"http://127.0.0.1:{engine}"
     if name == "frontdoor":
         command = [
             *(sys.executable, "-m", "tornado_frontdoor.cli", "serve"),
-            *("--config", str(configuration(folder, engine))),
-            *("--listen", f"127.0.0.1:{port}", "--admin-listen", "127.0.0.1:0"),
+            *("--config", str(config or configuration(folder, engine))),
+            *("--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{admin}"),
         ]
+    elif name == "haproxy":
+        command = [HAPROXY or "haproxy", "-db", "-f", str(haproxy_file(folder, port, engine))]
     else:
         command = [sys.executable, str(PEERS / f"{name}_proxy.py"), str(port), url]
     process = subprocess.Popen(
@@ -173,7 +208,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=24, help=f"at once, of {CHUNKS} chunks each")
     parser.add_argument("--only", help="measure this one alone")
     options = parser.parse_args()
-    names = [options.only] if options.only else ["frontdoor", "aiohttp", "fastapi"]
+    names = [options.only] if options.only else ["frontdoor", *peers()]
     results = measure(names, options.rounds, options.requests, options.streams)
     print(f"{'':12}{'request us':>12}{'chunk us':>12}   (median of {options.rounds} rounds)")
     for name, values in results.items():
@@ -192,6 +227,11 @@ def main() -> int:
         met = ratio <= target
         ok = ok and met
         print(f"{kind} / {peer}: {ratio:.2f} (target <= {target}) {'ok' if met else 'MISSED'}")
+    if "haproxy" in results:
+        for kind in ("request", "chunk"):
+            pairs = zip(results["frontdoor"][kind], results["haproxy"][kind], strict=True)
+            ratio = statistics.median(ours / max(theirs, 0.1) for ours, theirs in pairs)
+            print(f"{kind} / haproxy: {ratio:.1f} (C, and no line, dialect or journal: no target)")
     return 0 if ok else 1
 
 
