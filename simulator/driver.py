@@ -23,8 +23,6 @@ class Order(IntEnum):
     DEPARTURE = 1
     EXPIRY = 2
     ARRIVAL = 3
-    IDLE = 4
-    """An engine falls asleep only when nobody came at that very instant."""
 
 
 class Driver(Protocol):

@@ -1,7 +1,7 @@
 """One replication: simulated clients before the very gate that admits in production.
 
-Rule 1: this module decides nothing that the gate decides. It calls `arrive`, `finish` and `expire`
-        as the proxy's gatekeeper does and does what the decisions say.
+Rule 1: this module decides nothing that the gate decides. It calls `arrive`, `finish`, `expire`
+        and `report` as the proxy's gatekeeper does, and does what the decisions say.
 Rule 2: one timer for the whole line, armed at `next_deadline()`: the head is the first to expire.
 Rule 3: whatever is counted is counted by logical request, attempts besides.
 """
@@ -15,17 +15,30 @@ from simulator.driver import Driver, Order
 from simulator.laws import unit
 from simulator.pool import Backend, FreeSlots, Pool
 from simulator.records import Records
-from simulator.scenario import Scenario
-from simulator.tiers import Lifecycle
+from simulator.scenario import Scenario, Tiers
+from simulator.tiers import SleepingEngine, StateTimes
 from simulator.visit import Visit, again
 from simulator.workload import Clients, Closed, Purpose, Request, Streams, requests
-from tornado_frontdoor.core.decisions import Admit, Decision, Outcome, Reason, Refusal, Refuse
-from tornado_frontdoor.core.gate import AdmissionLimits, Gate
+from tornado_frontdoor.core.decisions import (
+    Admit,
+    Changed,
+    Decision,
+    EngineState,
+    Outcome,
+    Perform,
+    Reason,
+    Refusal,
+    Refuse,
+    WakeEnded,
+)
+from tornado_frontdoor.core.gate import AdmissionLimits, Gate, Nap, WakeLimits
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
+from tornado_frontdoor.core.wake_steps import Report
 
 _QUEUED = TicketState.QUEUED
 _IN_FLIGHT = TicketState.IN_FLIGHT
 _SERVED = Outcome.SERVED
+_AWAKE = EngineState.AWAKE
 _ARRIVAL = int(Order.ARRIVAL)
 
 SIMULATED = UpstreamKey("simulated")
@@ -50,36 +63,44 @@ class GateLike(Protocol):
         """See `Gate`."""
         ...
 
-    def hold(self, limit_s: float) -> Sequence[Decision]:
-        """Close it: the engine is not awake."""
+    def report(self, report: Report) -> Sequence[Decision]:
+        """See `Gate`."""
         ...
 
-    def resume(self) -> Sequence[Decision]:
-        """Open it again."""
+    @property
+    def state(self) -> EngineState:
+        """See `Gate`."""
         ...
 
 
-class HeldGate(Gate):
-    """A gate whose hold is pulled from outside, for as long as the model keeps its own tiers."""
-
-    def hold(self, limit_s: float) -> Sequence[Decision]:
-        """Close the gate: newcomers wait for `resume`, at most `limit_s`."""
-        now = self._clock.now()
-        return self._decide(self._admission.hold(limit_s, now), now)
-
-    def resume(self) -> Sequence[Decision]:
-        """Open the gate: the engine is awake."""
-        now = self._clock.now()
-        return self._decide(self._admission.resume(now), now)
-
-
-def new_gate(scenario: Scenario, driver: Driver, streams: Streams) -> HeldGate:
+def new_gate(scenario: Scenario, driver: Driver, streams: Streams) -> Gate:
     """Return the production gate on simulated time."""
     limits = AdmissionLimits(
         cap=scenario.cap, queue=scenario.queue, queue_timeout_s=scenario.timeout_s
     )
     pacing = Random(int(streams.of(Purpose.PACING).integers(1 << 62)))
-    return HeldGate(SIMULATED, limits, driver, pacing)
+    nap = None if scenario.tiers is None else Nap(limits=wake_limits(scenario.tiers))
+    return Gate(SIMULATED, limits, driver, pacing, nap)
+
+
+def wake_limits(tiers: Tiers) -> WakeLimits:
+    """Return the tiers as the wake machine takes them."""
+    return WakeLimits(
+        idle_sleep_s=tiers.idle_s[0],
+        idle_offload_s=tiers.idle_s[1],
+        hold_sleeping_s=tiers.hold_s[0],
+        hold_offloaded_s=tiers.hold_s[1],
+        hold_restarting_s=300.0,
+        retry_after_sleeping_s=tiers.retry_after_s[0],
+        retry_after_offloaded_s=tiers.retry_after_s[1],
+        retry_after_restarting_s=600.0,
+        canary=False,  # it would take no time here
+        probe_period_s=LOOK_PERIOD_S,
+    )
+
+
+LOOK_PERIOD_S = 1e6
+"""Nobody else touches a simulated engine, so there is nothing to be seen between transitions."""
 
 
 class Run:
@@ -98,6 +119,13 @@ class Run:
             if scenario.always_has_slots
             else Pool(scenario, streams, driver, self._served)
         )
+        # Bound once: these are called for each of a million requests.
+        self._at = driver.at
+        self._arrive = gate.arrive
+        self._finish = gate.finish
+        self._start = self._backend.start
+        self._admitted = self.records.admitted
+        self._record = self.records.served
         self._retry = scenario.retry
         self._hang_up = scenario.hang_up
         self._armed_s = inf
@@ -106,17 +134,21 @@ class Run:
         self._limit = scenario.requests
         self._requests: Iterator[Request] = iter(())
         self._clients: Clients | None = None
-        self._inside = 0
-        self._tiers = scenario.tiers
-        self.lifecycle: Lifecycle | None = None
+        self._client_of: dict[int, int] = {}
+        self._returning = 0
+        self._expecting = True
+        self._engine: SleepingEngine | None = None
+        self.times = StateTimes()
         if scenario.tiers is not None:
-            self.lifecycle = Lifecycle(scenario.tiers, driver, self._hold, self._resume)
+            self._engine = SleepingEngine(
+                scenario.tiers, driver, self._reported, lambda: self.records.flying
+            )
 
     def run(self) -> Records:
         """Carry the replication out."""
         scenario = self._scenario
-        if self.lifecycle is not None:
-            self.lifecycle.empty()
+        if self._engine is not None:
+            self._arm()  # it wants to look at once
         if isinstance(scenario.arrivals, Closed):
             self._clients = Clients(
                 scenario.arrivals, scenario.service, scenario.patience, self._streams
@@ -135,53 +167,55 @@ class Run:
             if first is not None:
                 self._driver.at(first[0], _ARRIVAL, self._come, first)
         self._driver.run()
-        self.records.end(self._index, self.lifecycle)
+        self.records.end(self._index, None if self._engine is None else self.times)
         return self.records
 
     # Who comes
 
     def _come(self, request: Request) -> None:
-        self._new(request, request[0], -1)
+        self._enter(self._made(request))
         following = next(self._requests, None)
         if following is None:
-            self.records.no_more_requests()
+            self._no_more_requests()
         else:
-            self._driver.at(following[0], _ARRIVAL, self._come, following)
+            self._at(following[0], _ARRIVAL, self._come, following)
 
     def _think(self, client: int) -> None:
         assert self._clients is not None
         request = self._clients.after_thought(client)
         at_s = self._driver.time_s + request[0]
-        self._driver.at(at_s, _ARRIVAL, self._ask, (client, request, at_s))
+        self._at(at_s, _ARRIVAL, self._ask, (client, (at_s, *request[1:])))
 
-    def _ask(self, what: tuple[int, Request, float]) -> None:
-        client, request, at_s = what
+    def _ask(self, what: tuple[int, Request]) -> None:
+        client, request = what
         if self._index == self._limit:
             return
-        self._new(request, at_s, client)
+        visit = self._made(request)
+        self._client_of[visit.index] = client
+        self._enter(visit)
         if self._index == self._limit:
-            self.records.no_more_requests()
+            self._no_more_requests()
 
-    def _new(self, request: Request, at_s: float, client: int) -> None:
+    def _no_more_requests(self) -> None:
+        self._expecting = False
+        self.records.no_more_requests()
+        self.times.close(self._driver.time_s)
+
+    def _made(self, request: Request) -> Visit:
         visit = Visit(request[4])
+        visit.first_s, visit.work, visit.prompt, visit.patience_s, _ = request
         visit.index = index = self._index
-        visit.client = client
         visit.attempts = 1
-        visit.first_s = at_s
-        visit.work = request[1]
-        visit.prompt = request[2]
-        visit.patience_s = request[3]
         visit.lined = False
         self._index = index + 1
         if index == self._mark:
-            self._mark = self.records.mark(index, at_s)
-        self._enter(visit)
+            self._mark = self.records.mark(index, visit.first_s)
+        return visit
 
     def _enter(self, visit: Visit) -> None:
-        self._inside += 1
-        if self.lifecycle is not None and not self.lifecycle.arrived():
+        if self._engine is not None and self._gate.state is not _AWAKE:
             self.records.met_cold(visit)
-        decisions = self._gate.arrive(visit)
+        decisions = self._arrive(visit)
         if decisions:
             self._obey(decisions)
         if visit.state is _QUEUED:
@@ -192,6 +226,8 @@ class Run:
             if visit.patience_s != inf:
                 at_s = self._driver.time_s + visit.patience_s
                 self._driver.at(at_s, Order.DEPARTURE, self._lose_patience, visit)
+        if self._engine is not None:
+            self._arm()
 
     # What the gate decides
 
@@ -201,9 +237,8 @@ class Run:
                 visit: Any = decision.ticket
                 if visit.lined:
                     self._out_of_line(visit)
-                self.records.admitted(visit)
-                visit.started_s = visit.admitted_s
-                self._backend.start(visit)
+                self._admitted(visit)
+                self._start(visit)
                 if self._hang_up:
                     self._maybe_hang_up(visit)
             elif type(decision) is Refuse:
@@ -211,67 +246,71 @@ class Run:
                 if visit.lined:
                     self._out_of_line(visit)
                 self._refused(visit, decision.refusal)
-            # Else the wake machine wants something done: this engine has a sleep of its own.
+            else:
+                self._engine_does(decision)
+
+    def _engine_does(self, decision: Decision) -> None:
+        """Do what the wake machine wants; what it tells operators is not heard here."""
+        if isinstance(decision, Perform):
+            assert self._engine is not None
+            self._engine.perform(decision)
+        elif isinstance(decision, Changed):
+            self.times.changed(decision, self._driver.time_s)
+        elif isinstance(decision, WakeEnded):
+            self.times.woke(decision)
 
     def _out_of_line(self, visit: Visit) -> None:
         visit.lined = False
         self.records.unlined()
 
     def _refused(self, visit: Visit, refusal: Refusal) -> None:
-        self._inside -= 1
         self.records.refused(visit)
-        told_s = self._told(refusal)
         if self._retry.kind != "none" and refusal.reason is not Reason.BAD_REQUEST:
             streams = self._streams
             place = (streams.seed, streams.replication, Purpose.LATE, 0, visit.index)
-            pause_s = self._retry.pause(told_s, visit.attempts, unit(*place, visit.attempts))
+            pause_s = self._retry.pause(
+                refusal.retry_after_s, visit.attempts, unit(*place, visit.attempts)
+            )
             if pause_s is not None:
                 at_s = self._driver.time_s + pause_s
                 self.records.returns(visit)
-                self._driver.at(at_s, _ARRIVAL, self._enter, again(visit))
-                self._rest()
+                self._returning += 1
+                self._at(at_s, _ARRIVAL, self._return, again(visit))
                 return
         self._over(visit, refusal.reason.value)
-
-    def _told(self, refusal: Refusal) -> float | None:
-        if refusal.reason is Reason.MODEL_WAKING and self.lifecycle and self._tiers:
-            return self._tiers.retry_after_s[max(self.lifecycle.level, 1) - 1]
-        return refusal.retry_after_s
 
     def _over(self, visit: Visit, outcome: str) -> None:
         """End a logical request."""
         self.records.over(visit, outcome)
-        if visit.client >= 0:
-            self._think(visit.client)
-        self._rest()
+        if self._clients is not None:
+            self._think(self._client_of.pop(visit.index))
 
-    def _rest(self) -> None:
-        if self.lifecycle is not None and self._inside == 0:
-            self.lifecycle.empty()
+    def _return(self, visit: Visit) -> None:
+        self._returning -= 1
+        self._enter(visit)
 
     # What happens to visits
 
     def _served(self, visit: Visit) -> None:
         if visit.state is not _IN_FLIGHT:
             return  # its client has hung up
-        self._inside -= 1
-        decisions = self._gate.finish(visit, _SERVED)
-        self.records.served(visit)
+        decisions = self._finish(visit, _SERVED)
+        self._record(visit)
         if decisions:
             self._obey(decisions)
-        if visit.client >= 0:
-            self._think(visit.client)
-        if self.lifecycle is not None:
-            self._rest()
+        if self._clients is not None:
+            self._think(self._client_of.pop(visit.index))
+        if self._engine is not None:
+            self._arm()
 
     def _lose_patience(self, visit: Visit) -> None:
         if visit.state is not _QUEUED:
             return
         self._out_of_line(visit)
-        self._inside -= 1
         decisions = self._gate.finish(visit, Outcome.CLIENT_GONE_QUEUED)
         self._over(visit, "left")
         self._obey(decisions)
+        self._arm()
 
     def _maybe_hang_up(self, visit: Visit) -> None:
         streams = self._streams
@@ -288,15 +327,17 @@ class Run:
         if visit.state is not _IN_FLIGHT:
             return
         self._backend.abort(visit)
-        self._inside -= 1
         decisions = self._gate.finish(visit, Outcome.CLIENT_GONE_STREAMING)
         self.records.landed(visit)
         self._over(visit, "left")
         self._obey(decisions)
+        self._arm()
 
     # The line's one timer, and the engine's sleep
 
     def _arm(self) -> None:
+        if not (self._expecting or self.records.inside or self._returning):
+            return  # an engine that is left alone would be looked at for ever
         deadline_s = self._gate.next_deadline()
         if deadline_s is not None and deadline_s < self._armed_s:
             self._armed_s = deadline_s
@@ -312,11 +353,6 @@ class Run:
             self._obey(self._gate.expire())
         self._arm()
 
-    def _hold(self, limit_s: float) -> None:
-        self._obey(self._gate.hold(limit_s))
+    def _reported(self, report: Report) -> None:
+        self._obey(self._gate.report(report))
         self._arm()
-
-    def _resume(self) -> None:
-        self._obey(self._gate.resume())
-        self._arm()
-        self._rest()

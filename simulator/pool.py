@@ -35,13 +35,12 @@ class FreeSlots:
     """Each visit takes its own seconds, whoever else is there: one event and no more."""
 
     def __init__(self, driver: Driver, done: Callable[[Visit], None]) -> None:
-        self._driver = driver
+        self._at = driver.at
         self._done = done
 
     def start(self, visit: Visit) -> None:
-        """Take a visit in now."""
-        driver = self._driver
-        driver.at(driver.time_s + visit.work, _COMPLETION, self._done, visit)
+        """Take a visit in now: at the instant of its grant."""
+        self._at(visit.admitted_s + visit.work, _COMPLETION, self._done, visit)
 
     def abort(self, visit: Visit) -> None:
         """Nothing to do: the end of a visit that is gone is ignored."""

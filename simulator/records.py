@@ -13,9 +13,10 @@ from typing import NamedTuple
 from simulator.driver import Driver
 from simulator.scenario import Scenario
 from simulator.statistics import Tally
-from simulator.tiers import Lifecycle, State
+from simulator.tiers import StateTimes
 from simulator.visit import Visit
 from simulator.workload import BLOCK
+from tornado_frontdoor.core.decisions import EngineState, SleepDepth
 
 COUNTS = ("offered", "served", "queue_full", "queue_timeout", "left")
 """What the contract lists; others follow when they occur."""
@@ -47,6 +48,8 @@ class Records:
         self.timeline: list[tuple[float, str, int]] = []
         self.waits = Tally()
         self.latencies = Tally()
+        self._add_wait = self.waits.add
+        self._add_latency = self.latencies.add
         self.hidden = Tally()
         self.first_tokens = Tally()
         self._served = 0
@@ -61,7 +64,17 @@ class Records:
         self.line_max = 0
         self._opened = _Reading(0.0, 0, 0.0, 0, 0.0)
         self._closed: _Reading | None = None
-        self._lifecycle: Lifecycle | None = None
+        self._times: StateTimes | None = None
+
+    @property
+    def flying(self) -> int:
+        """Slots taken now."""
+        return self._flying
+
+    @property
+    def inside(self) -> int:
+        """Slots taken and places in the line, now."""
+        return self._flying + self._line
 
     # What happens
 
@@ -110,8 +123,8 @@ class Records:
         self._flying_jumps -= weight * now
         if visit.index >= self._warmup:
             self._served += 1
-            self.waits.add(visit.admitted_s - visit.arrived_s)
-            self.latencies.add(now - visit.first_s)
+            self._add_wait(visit.admitted_s - visit.arrived_s)
+            self._add_latency(now - visit.first_s)
             if self._pooled:
                 self.hidden.add(visit.started_s - visit.admitted_s)
                 if self._tokens:
@@ -153,10 +166,10 @@ class Records:
         """Times that measured requests came to the gate."""
         return self.offered + self._returns
 
-    def end(self, requests: int, lifecycle: Lifecycle | None) -> None:
+    def end(self, requests: int, times: StateTimes | None) -> None:
         """Note that nothing more will happen, and how many requests came in all."""
         self.offered = max(0, requests - self._warmup)
-        self._lifecycle = lifecycle
+        self._times = times
         if self._closed is None:
             last_s = self.timeline[-1][0] if self.timeline else self._driver.time_s
             self._closed = self._reading(last_s)
@@ -219,8 +232,8 @@ class Records:
         if self._tokens:
             p50, p95 = self.first_tokens.percentiles((0.5, 0.95))
             metrics |= {"first_token_p50_s": p50, "first_token_p95_s": p95}
-        if self._lifecycle is not None:
-            metrics |= self._tier_metrics(self._lifecycle)
+        if self._times is not None:
+            metrics |= self._tier_metrics(self._times)
         return metrics
 
     def _shares(self, counts: dict[str, int]) -> Metrics:
@@ -250,22 +263,22 @@ class Records:
             return self.hidden.mean
         return 0.0 if self._served else None
 
-    def _tier_metrics(self, lifecycle: Lifecycle) -> Metrics:
-        seconds = lifecycle.seconds()
-        total_s = sum(seconds.values())
+    def _tier_metrics(self, times: StateTimes) -> Metrics:
+        total_s = sum(times.seconds.values())
 
-        def share(*states: tuple[State, int]) -> float | None:
-            return _per(sum(seconds.get(state, 0.0) for state in states), total_s)
+        def share(*states: EngineState) -> float | None:
+            return _per(sum(times.seconds.get(state, 0.0) for state in states), total_s)
+
+        def wakes_per_h(depth: SleepDepth) -> float | None:
+            return _per(3600 * times.wakes.get(depth, 0), total_s)
 
         return {
-            "awake_share": share((State.AWAKE, 0)),
-            "sleeping_share": share((State.ASLEEP, 1)),
-            "offloaded_share": share((State.ASLEEP, 2)),
-            "in_transition_share": share(
-                *((state, level) for state in (State.FALLING, State.WAKING) for level in (1, 2))
-            ),
-            "wakes_from_sleeping_per_h": _per(3600 * lifecycle.wakes[0], total_s),
-            "wakes_from_offloaded_per_h": _per(3600 * lifecycle.wakes[1], total_s),
+            "awake_share": share(EngineState.AWAKE),
+            "sleeping_share": share(EngineState.SLEEPING),
+            "offloaded_share": share(EngineState.OFFLOADED),
+            "in_transition_share": share(EngineState.FALLING_ASLEEP, EngineState.WAKING),
+            "wakes_from_sleeping_per_h": wakes_per_h(SleepDepth.SLEEPING),
+            "wakes_from_offloaded_per_h": wakes_per_h(SleepDepth.OFFLOADED),
             "cold_share": _per(self.cold, self.offered),
         }
 

@@ -1,111 +1,93 @@
-"""An engine that falls asleep when nobody asks and wakes when somebody does.
+"""An engine that can sleep, as the gate's wake machine meets it: calls that take time, and looks.
 
-Four transitions take time: falling to level 1 or 2, waking from either. A request that comes while
-the engine falls waits for the rest of that and for the wake. Idle time runs from the last end, not
-from the last arrival, and nothing falls while anyone is inside.
-
-    AWAKE --idle T1--> FALLING 1 --> ASLEEP 1 --idle T2--> FALLING 2 --> ASLEEP 2
-    ASLEEP l --arrival--> WAKING l --> AWAKE;   FALLING l --arrival--> (falls to its end) WAKING l
+The wake machine of production decides when to sleep and how to wake; this file only answers it.
+Looks and canaries take no time here. What takes time is falling asleep, at either level, and what a
+wake is made of: `/wake_up` from level 1, the reload of the weights from level 2. The first request
+after a wake is as fast as any, which a real engine's is not.
 """
 
 from collections.abc import Callable
-from enum import Enum, auto
 
 from simulator.driver import Driver, Order
 from simulator.scenario import Tiers
+from tornado_frontdoor.core.decisions import Changed, EngineState, Perform, SleepDepth, WakeEnded
+from tornado_frontdoor.core.wake_steps import Ending, Report, Seen, Step
+
+VERSION = "0.33.0"
+"""A release that falls from level 1 to 2 without waking in between."""
+
+_COMPLETION = int(Order.COMPLETION)
+_TO_LEVEL = {Step.SLEEP_1: 1, Step.SLEEP_1_PLAIN: 1, Step.SLEEP_2: 2, Step.SLEEP_2_PLAIN: 2}
 
 
-class State(Enum):
-    """What the engine is doing."""
-
-    AWAKE = auto()
-    FALLING = auto()
-    ASLEEP = auto()
-    WAKING = auto()
-
-
-class Lifecycle:
-    """One engine's sleep. `hold(limit_s)` and `resume()` close and open its gate."""
+class SleepingEngine:
+    """Carries out steps and reports them; `running` tells how many requests are in the engine."""
 
     def __init__(
         self,
         tiers: Tiers,
         driver: Driver,
-        hold: Callable[[float], None],
-        resume: Callable[[], None],
+        report: Callable[[Report], None],
+        running: Callable[[], int],
     ) -> None:
         self._tiers = tiers
         self._driver = driver
-        self._hold = hold
-        self._resume = resume
-        self.state = State.AWAKE
+        self._report = report
+        self._running = running
         self.level = 0
-        self.wakes = [0, 0]
-        self._seconds: dict[tuple[State, int], float] = {}
+
+    def perform(self, asked: Perform) -> None:
+        """Begin a step; it is reported when its time is over."""
+        at_s = self._driver.time_s + self._takes_s(asked.step)
+        self._driver.at(at_s, _COMPLETION, self._done, asked)
+
+    def _takes_s(self, step: Step) -> float:
+        if step in _TO_LEVEL:
+            return self._tiers.fall_s[_TO_LEVEL[step] - 1]
+        if step is Step.WAKE:
+            return self._tiers.wake_s[0] if self.level == 1 else 0.0
+        return self._tiers.wake_s[1] if step is Step.RELOAD else 0.0
+
+    def _done(self, asked: Perform) -> None:
+        step = asked.step
+        if step in _TO_LEVEL:
+            self.level = _TO_LEVEL[step]
+        elif step in {Step.WAKE, Step.WAKE_KV_CACHE}:
+            self.level = 0
+        seen = None
+        if step.looks:
+            asleep = self.level > 0
+            seen = Seen(asleep, self.level, self._running(), 0, VERSION, "simulated")
+        self._report(Report(asked.number, Ending.DONE, seen))
+
+
+class StateTimes:
+    """How long the engine was in each state, and how often it woke from where."""
+
+    def __init__(self) -> None:
+        self.wakes: dict[SleepDepth, int] = {}
+        self.seconds: dict[EngineState, float] = {}
+        self._state = EngineState.UNKNOWN
         self._since_s = 0.0
-        self._idle_since_s = 0.0
-        self._idle_count = 0
-        self._wanted = False
+        self._closed = False
 
-    def empty(self) -> None:
-        """Note that nobody is inside any more: from now on the engine idles."""
-        if self.state is not State.AWAKE:
-            return
-        self._idle_count += 1
-        self._idle_since_s = self._driver.time_s
-        for level in (1, 2):
-            idle_s = self._tiers.idle_s[level - 1]
-            if idle_s > 0:
-                at_s = self._idle_since_s + idle_s
-                self._driver.at(at_s, Order.IDLE, self._idled, (self._idle_count, level))
+    def changed(self, change: Changed, now: float) -> None:
+        """Note that the engine's state is another one."""
+        self._add(now)
+        self._state = change.state
 
-    def arrived(self) -> bool:
-        """Note an arrival, before it goes to the gate; returns whether the engine is awake."""
-        self._idle_count += 1  # makes pending idle events stale
-        if self.state is State.ASLEEP:
-            self._wake()
-        elif self.state is State.FALLING:
-            self._wanted = True
-        return self.state is State.AWAKE
+    def woke(self, wake: WakeEnded) -> None:
+        """Note the end of a wake."""
+        if wake.succeeded and not self._closed:
+            self.wakes[wake.depth] = self.wakes.get(wake.depth, 0) + 1
 
-    def seconds(self) -> dict[tuple[State, int], float]:
-        """Return the time spent so far in each (state, level)."""
-        self._enter(self.state, self.level)
-        return dict(self._seconds)
+    def close(self, now: float) -> None:
+        """Note that what comes later is not measured."""
+        self._add(now)
+        self._closed = True
 
-    def _idled(self, which: tuple[int, int]) -> None:
-        count, level = which
-        if count != self._idle_count or level <= self.level:
-            return
-        if self.state is State.FALLING:
-            # The longer idle time ends during the fall to the first level: go on when it is over.
-            at_s = self._since_s + self._tiers.fall_s[self.level - 1]
-            self._driver.at(at_s, Order.IDLE, self._idled, which)
-            return
-        self._enter(State.FALLING, level)
-        self._hold(self._tiers.hold_s[level - 1])
-        at_s = self._driver.time_s + self._tiers.fall_s[level - 1]
-        self._driver.at(at_s, Order.COMPLETION, self._fallen, None)
-
-    def _fallen(self, _: object) -> None:
-        self._enter(State.ASLEEP, self.level)
-        if self._wanted:
-            self._wanted = False
-            self._wake()
-
-    def _wake(self) -> None:
-        self._enter(State.WAKING, self.level)
-        self.wakes[self.level - 1] += 1
-        at_s = self._driver.time_s + self._tiers.wake_s[self.level - 1]
-        self._driver.at(at_s, Order.COMPLETION, self._woken, None)
-
-    def _woken(self, _: object) -> None:
-        self._enter(State.AWAKE, 0)
-        self._resume()
-
-    def _enter(self, state: State, level: int) -> None:
-        now = self._driver.time_s
-        key = (self.state, self.level)
-        self._seconds[key] = self._seconds.get(key, 0.0) + now - self._since_s
-        self._since_s = now
-        self.state, self.level = state, level
+    def _add(self, now: float) -> None:
+        if not self._closed:
+            spent_s = self.seconds.get(self._state, 0.0) + now - self._since_s
+            self.seconds[self._state] = spent_s
+            self._since_s = now

@@ -13,7 +13,6 @@ class Visit(Ticket):
 
     __slots__ = (
         "attempts",
-        "client",
         "first_s",
         "first_token_s",
         "index",
@@ -27,8 +26,6 @@ class Visit(Ticket):
 
     index: int
     """The request's number in the replication, from 0."""
-    client: int
-    """Who sent it, in a closed loop; else -1."""
     attempts: int
     """1 for the first."""
     first_s: float
@@ -48,7 +45,6 @@ def again(visit: Visit) -> Visit:
     """Return the same request's next attempt."""
     following = Visit(visit.weight)
     following.index = visit.index
-    following.client = visit.client
     following.attempts = visit.attempts + 1
     following.first_s = visit.first_s
     following.work = visit.work

@@ -4,14 +4,23 @@ Rule 1: a witness changes nothing. It passes on every call and every decision as
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from simulator.driver import Driver
-from simulator.invariants import LineWitness
-from simulator.model import HeldGate
+from simulator.invariants import EngineWitness, LineWitness
+from simulator.model import GateLike, wake_limits
 from simulator.scenario import Scenario
-from tornado_frontdoor.core.decisions import Admit, Decision, Outcome, Refuse
+from tornado_frontdoor.core.decisions import (
+    Admit,
+    Changed,
+    Decision,
+    EngineState,
+    Outcome,
+    Refuse,
+    SleepDepth,
+)
 from tornado_frontdoor.core.request import Ticket
+from tornado_frontdoor.core.wake_steps import Report
 
 
 class Entry(NamedTuple):
@@ -27,29 +36,64 @@ class Entry(NamedTuple):
         return f"{self.at_s!r} {self.what} {self.number} {self.in_flight} {self.queued}"
 
 
-class WatchedGate:
-    """The real gate with a `LineWitness` beside it; raises its `LawError` at the first fault."""
+class WholeGate(GateLike, Protocol):
+    """A gate that can be asked how it stands."""
 
-    def __init__(self, gate: HeldGate, scenario: Scenario, driver: Driver) -> None:
+    @property
+    def in_flight(self) -> int:
+        """See `Gate`."""
+        ...
+
+    @property
+    def queued(self) -> int:
+        """See `Gate`."""
+        ...
+
+    @property
+    def duplicate_finishes(self) -> int:
+        """See `Gate`."""
+        ...
+
+    @property
+    def sleep_depth(self) -> SleepDepth | None:
+        """See `Gate`."""
+        ...
+
+
+class WatchedGate:
+    """The real gate with witnesses beside it; raises their `LawError` at the first fault."""
+
+    def __init__(self, gate: WholeGate, scenario: Scenario, driver: Driver) -> None:
         self._gate = gate
         self._driver = driver
-        self._witness = LineWitness(
+        self._line = LineWitness(
             scenario.cap, scenario.queue, scenario.timeout_s, tolerance_s=_ROUNDING_S
         )
+        self._engine: EngineWitness | None = None
         self._arrivals = 0
+        self._depth: SleepDepth | None = None
         self.journal: list[Entry] | None = None
+        if scenario.tiers is not None:
+            self._limits = wake_limits(scenario.tiers)
+            self._engine = EngineWitness()
+            self._note_depth()
+
+    @property
+    def state(self) -> EngineState:
+        """Pass on."""
+        return self._gate.state
 
     def arrive(self, ticket: Ticket) -> Sequence[Decision]:
         """Pass on and judge."""
         self._arrivals += 1
-        self._witness.arrived(self._driver.time_s, self._arrivals, ticket.weight)
+        self._line.arrived(self._driver.time_s, self._arrivals, ticket.weight)
         decisions = self._gate.arrive(ticket)
         self._note("arrived", ticket.number)
         return self._judged(decisions)
 
     def finish(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
         """Pass on and judge."""
-        self._witness.ended(self._driver.time_s, ticket.number, outcome)
+        self._line.ended(self._driver.time_s, ticket.number, outcome)
         decisions = self._gate.finish(ticket, outcome)
         self._note(outcome.label, ticket.number)
         return self._judged(decisions)
@@ -58,15 +102,9 @@ class WatchedGate:
         """Pass on and judge."""
         return self._judged(self._gate.expire())
 
-    def hold(self, limit_s: float) -> Sequence[Decision]:
+    def report(self, report: Report) -> Sequence[Decision]:
         """Pass on and judge."""
-        self._witness.held(self._driver.time_s, limit_s)
-        return self._judged(self._gate.hold(limit_s))
-
-    def resume(self) -> Sequence[Decision]:
-        """Pass on and judge."""
-        self._witness.resumed(self._driver.time_s)
-        return self._judged(self._gate.resume())
+        return self._judged(self._gate.report(report))
 
     def next_deadline(self) -> float | None:
         """Pass on."""
@@ -74,20 +112,45 @@ class WatchedGate:
 
     def at_rest(self) -> None:
         """Judge the end, at which nobody is inside."""
-        self._witness.at_rest()
+        self._line.at_rest()
         assert self._gate.duplicate_finishes == 0, "a visit was finished twice"
 
     def _judged(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
         now = self._driver.time_s
-        self._witness.decided(now, decisions)
-        self._witness.settled(now)
-        self._witness.agree(self._gate.in_flight, self._gate.queued)
+        self._note_depth()
+        moves = [decision for decision in decisions if isinstance(decision, Admit | Refuse)]
         for decision in decisions:
-            if isinstance(decision, Admit):
-                self._note("admitted", decision.ticket.number)
-            elif isinstance(decision, Refuse):
-                self._note(decision.refusal.reason.value, decision.ticket.number)
+            if isinstance(decision, Changed):
+                self._judge_engine(decision.state)
+        self._line.decided(now, moves)
+        self._line.settled(now)
+        self._line.agree(self._gate.in_flight, self._gate.queued)
+        for move in moves:
+            admitted = isinstance(move, Admit)
+            if admitted and self._engine is not None:
+                self._engine.saw_request()
+            what = "admitted" if isinstance(move, Admit) else move.refusal.reason.value
+            self._note(what, move.ticket.number)
         return decisions
+
+    def _note_depth(self) -> None:
+        depth = self._gate.sleep_depth
+        if depth is self._depth:
+            return
+        self._depth = depth
+        if depth is None:
+            self._line.resumed(self._driver.time_s)
+        else:
+            self._line.held(self._driver.time_s, self._limits.hold_s(depth))
+
+    def _judge_engine(self, state: EngineState) -> None:
+        assert self._engine is not None
+        if state is EngineState.WAKING:
+            self._engine.wake_began()
+        elif state is EngineState.AWAKE:
+            self._engine.wake_ended(proven=True)
+        elif state is EngineState.FALLING_ASLEEP:
+            self._engine.sleep_began(self._gate.in_flight + self._gate.queued)
 
     def _note(self, what: str, number: int) -> None:
         if self.journal is not None:
