@@ -2,6 +2,8 @@
 
 Rule 1: until a run is committed nothing was done to the engine, and it can be dropped.
 Rule 2: a step that failed is tried once more; a call that timed out never is, as it may yet happen.
+        Only a canary is: after a look, as an engine that another hand put to sleep holds it in
+        silence.
 Rule 3: a run decides nothing about the engine's state; `wake.py` does.
 """
 
@@ -17,6 +19,10 @@ SLEEPS = (Step.SLEEP_1, Step.SLEEP_2, Step.SLEEP_1_PLAIN, Step.SLEEP_2_PLAIN)
 _WAKES = (Step.WAKE, Step.WAKE_WEIGHTS, Step.WAKE_KV_CACHE)
 _NOT_ASLEEP = (Event.FOUND_AWAKE, Event.FOUND_DOUBTFUL)
 _LEVEL_FOUND: Mapping[Event, int] = {Event.FOUND_AWAKE: 0, Event.FOUND_SLEEPING: 1}
+
+
+CANARIES = 6
+"""How many may go unanswered: on new weights a first token can take most of a minute."""
 
 
 class Turn(Enum):
@@ -51,6 +57,7 @@ class Run:
     """Of a sleep: whether the engine sleeps already, and only has to go deeper."""
     index: int = 0
     tries: int = 0
+    silences: int = 0
     committed: bool = False
     optional: bool = False
     """A wake that is called off when nobody wants it any more."""
@@ -97,11 +104,21 @@ class Run:
         if ending is Ending.DONE:
             return Turn.NEXT, ""
         if step is Step.CANARY:
-            # An engine that cannot be asked this way is taken at its word.
-            return (Turn.NEXT, "") if ending is Ending.UNSUPPORTED else self._once_more(report)
+            return self._judge_canary(report)
         if ending is not Ending.FAILED or (step in _WAKES and not belief.profile.wakes_again):
             return Turn.GIVE_UP, self._describe(report)
         return self._once_more(report)
+
+    def _judge_canary(self, report: Report) -> tuple[Turn, str]:
+        if report.ending is Ending.UNSUPPORTED:
+            return Turn.NEXT, ""  # an engine that cannot be asked this way is taken at its word
+        if report.ending is not Ending.TIMED_OUT:
+            return self._once_more(report)
+        self.silences += 1
+        if self.silences == CANARIES:
+            return Turn.GIVE_UP, self._describe(report)
+        self.steps += (Step.PROVE, Step.CANARY)
+        return Turn.NEXT, ""
 
     def _judge_look(
         self, step: Step, seen: Seen | None, event: Event, belief: Belief
@@ -113,7 +130,8 @@ class Run:
             return (Turn.AGAIN, "") if again else (Turn.PUT_OFF, "the engine is busy")
         if step is Step.IDLE:
             return self._judge_idleness(seen, awake)
-        if step is Step.LOOK or (step is Step.PROVE and awake):
+        proven = event is Event.FOUND_AWAKE or (awake and Step.RELOAD in self.steps)
+        if step is Step.LOOK or (step is Step.PROVE and proven):
             return Turn.NEXT, ""
         if step is Step.PROVE or awake:
             return self._once_more(Report(0, Ending.FAILED, None, event.name.lower()))

@@ -42,7 +42,8 @@ class Step(Enum):
     """Reads the checkpoint again: minutes from a slow share."""
     RESET_PREFIXES = ("reset_prefix_cache", "POST", "/reset_prefix_cache", None, 30.0)
     """Over when it says `success`, or says nothing (before 0.27)."""
-    CANARY = ("canary", "POST", "", None, 60.0)
+    CANARY = ("canary", "POST", "", None, 10.0)
+    """Asked again after a look, see `wake_run.py`: this is no limit for the first token."""
 
     def __init__(
         self, label: str, method: str, path: str, body: str | None, timeout_s: float
