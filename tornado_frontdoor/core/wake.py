@@ -7,9 +7,8 @@ Rule 3: one sequence at a time. After a call that timed out none begins before a
         `/is_sleeping` runs behind whatever the engine is doing, so then all of that is over.
 Rule 4: nothing is put to sleep while anyone is inside the gate or the engine.
 
-The driver performs what it is told to and reports it; the gate tells who is inside. `wake_calls.py`
-makes the calls, `wake_run.py` takes one sequence from step to step, `wake_belief.py` knows what a
-look means. No clock is read here.
+The driver performs and reports; the gate tells who is inside. `wake_calls.py` makes the calls,
+`wake_run.py` takes a sequence from step to step, `wake_belief.py` knows what a look means.
 """
 
 from collections.abc import Mapping, Sequence
@@ -333,25 +332,27 @@ class WakeStateMachine:
     def _happen(self, event: Event, now: float) -> None:
         """Go where the table says, and do what the new state asks for."""
         before, run = self.state, self.calls.run
-        target = TABLE[before].get(event, before)
-        if target is not before:
-            self.state = target
-            self.calls.orders.append(Changed(target))
+        target = TABLE[before].get(event)
+        if target is None:
+            return
         if target is before:
             if event is Event.NOT_DUE:
                 self.sleep_pause.put_off(now + self.limits.probe_period_s)
-        elif target is WAKING:
-            self._wake_up(event, now)
-        elif target is AWAKE:
-            self._awake(run, now)
-        elif target in _ASLEEP:
-            self._asleep(before, now)
-        elif target is not FALLING_ASLEEP:
-            self._fall_out(before, run, now)
+        else:
+            self.state = target
+            self.calls.orders.append(Changed(target))
+            if target is WAKING:
+                self._wake_up(event, now)
+            elif target is AWAKE:
+                self._awake(run, now)
+            elif target in _ASLEEP:
+                self._asleep(before, now)
+            elif target is not FALLING_ASLEEP:
+                self._fall_out(before, run, now)
         self._wishes.hear(event, self.state)
 
     def _wake_up(self, event: Event, now: float) -> None:
-        run = wake_run(self._depth(), now if self.down_since_s is None else self.down_since_s)
+        run = wake_run(self._depth(), self.down_since_s or now)
         if event is Event.FOUND_AWAKE:
             done = self.calls.prove(run, now)
             if done is not None:
@@ -390,7 +391,8 @@ class WakeStateMachine:
         if before is FALLING_ASLEEP:
             self.sleep_pause.fail(now)
         elif before is WAKING and run is not None:
-            self.wake_pause.fail(now)
+            if run.committed:  # one that found nobody there has not failed: nothing was tried
+                self.wake_pause.fail(now)
             self.calls.orders += run.ended(now, succeeded=False)
         if self.state is DOWN and self.down_since_s is None:
             self.down_since_s = now
