@@ -17,6 +17,7 @@ from simulator.stand_in import StandIn, StandInOptions
 from tornado_frontdoor.config import load
 from tornado_frontdoor.core.gate import Gate
 from tornado_frontdoor.proxy.app import App
+from tornado_frontdoor.proxy.gatekeeper import Lease
 
 CHAT = "/v1/chat/completions"
 
@@ -114,6 +115,11 @@ class Doorway:
     def gate(self) -> Gate:
         """The gate of `reasoning`."""
         return self.app.pool.current["reasoning"].keeper.gate
+
+    @property
+    def waiting(self) -> list[Lease]:
+        """The leases of those in line before `reasoning`."""
+        return list(self.app.pool.current["reasoning"].keeper._waiting.values())
 
     @property
     def lines(self) -> list[dict[str, Any]]:

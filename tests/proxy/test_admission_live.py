@@ -20,7 +20,7 @@ async def crowd(door: Doorway, count: int, body: object) -> list[Reply]:
 def test_forty_at_once_are_served_or_refused_by_cap_line_and_patience(
     queue_timeout_s: float, served: int, full: int, late: int
 ) -> None:
-    """F1, F3, F5: holds of 0.8 s, cap 6, 8 places; the engine itself counts who was there at once."""
+    """F1, F3, F5: holds of 0.8 s, cap 6, 8 places; the engine itself counts who was there."""
 
     async def scenario() -> None:
         async with doorway({"hold": 0.8}, queue_timeout_s=queue_timeout_s) as door:
