@@ -12,13 +12,43 @@ from tornado_frontdoor.proxy import app
 
 ENGINES = {
     "reasoning": StandInOptions(models=("reasoning",), slots=8, hold="2", tokens=24, gap_ms=40),
-    "text": StandInOptions(models=("text",), slots=4, hold="0.3", tokens=24, gap_ms=40),
-    "ocr": StandInOptions(models=("ocr",), slots=4, hold="0.3", tokens=12, gap_ms=40),
-    "embed": StandInOptions(models=("embed",), slots=4, hold="0.1"),
+    "text": StandInOptions(
+        models=("text",),
+        slots=4,
+        hold="0.3",
+        tokens=24,
+        gap_ms=40,
+        sleep_mode=True,
+        sleep_s=(1.5, 0.5),
+        wake_s=(1.5, 1.0),
+        reload_s=2.0,
+    ),
+    "ocr": StandInOptions(
+        models=("ocr",),
+        slots=4,
+        hold="0.3",
+        tokens=12,
+        gap_ms=40,
+        sleep_mode=True,
+        sleep_s=(1.0, 0.3),
+        wake_s=(1.0, 0.8),
+        reload_s=1.0,
+    ),
+    "embed": StandInOptions(
+        models=("embed",),
+        slots=4,
+        hold="0.1",
+        sleep_mode=True,
+        sleep_s=(0.5, 0.2),
+        wake_s=(1.0, 0.5),
+        reload_s=1.0,
+    ),
 }
+"""Times a tenth of what engines of this kind take, or less: short enough to be watched."""
 
 CONFIGURATION = """\
 [server]
+state_dir = "state"
 
 [surfaces]
 
@@ -34,11 +64,39 @@ queue_timeout_s = 30
 [upstreams.text]
 url = "http://127.0.0.1:{text}"
 
+[upstreams.text.sleep]
+idle_sleep_s = 15
+idle_offload_s = 45
+max_waiting = 64
+
+[upstreams.text.gpu]
+devices = [0, 1]
+utilization = 0.85
+
 [upstreams.ocr]
 url = "http://127.0.0.1:{ocr}"
 
+[upstreams.ocr.sleep]
+idle_sleep_s = 10
+idle_offload_s = 30
+max_waiting = 64
+
+[upstreams.ocr.gpu]
+devices = [2]
+utilization = 0.10
+
 [upstreams.embed]
 url = "http://127.0.0.1:{embed}"
+
+[upstreams.embed.sleep]
+idle_sleep_s = 5
+idle_offload_s = 20
+max_waiting = 64
+canary_path = "/v1/embeddings"
+
+[upstreams.embed.gpu]
+devices = [2]
+utilization = 0.25
 
 [models.reasoning]
 upstream = "reasoning"
@@ -56,28 +114,39 @@ upstream = "embed"
 chat_default = "text"
 multipart_chat_default = "ocr"
 embeddings = "embed"
+
+[gpu]
+memory_gib = 80
 """
 
 INVITATION = """
-Four stand-in engines are behind it: `reasoning` holds each request for 2 s, with 6 of its 8 slots
-and a line of 8; `text`, `ocr` and `embed` have no cap. In another terminal:
-
-  # a stream
-  curl -N {public}/v1/chat/completions -H 'content-type: application/json' \\
-    -d '{{"model":"reasoning","stream":true,"messages":[{{"role":"user","content":"hello"}}]}}'
+Four stand-in engines are behind it. `reasoning` holds each request for 2 s, with 6 of its 8 slots
+and a line of 8. `text`, `ocr` and `embed` fall asleep after 15, 10 and 5 s without a request, and
+deeper after 45, 30 and 20 s; they wake for whoever comes, in 1 to 4 s. The log says when.
+In another terminal:
 
   # 40 at once: 14 are served (6 slots, 8 places), 26 are told when to come back
-  seq 40 | xargs -P40 -I{{}} curl -s -o /dev/null -w '%{{http_code}}\\n' \\
-    -X POST {public}/v1/chat/completions -H 'content-type: application/json' \\
+  seq 40 | xargs -P40 -I{{}} curl -s -o /dev/null -w '%{{http_code}}\n' \
+    -X POST {public}/v1/chat/completions -H 'content-type: application/json' \
     -d '{{"model":"reasoning","messages":[]}}' | sort | uniq -c
 
   # what a refusal looks like while they run
-  curl -i -X POST {public}/v1/chat/completions -H 'content-type: application/json' \\
+  curl -i -X POST {public}/v1/chat/completions -H 'content-type: application/json' \
     -d '{{"model":"reasoning","messages":[]}}'
 
-  # the models, the slots, the numbers
+  # who sleeps
+  bin/frontdoor status --admin {admin}
+
+  # a stream from an engine that may be asleep
+  curl -N {public}/v1/chat/completions -H 'content-type: application/json' \
+    -d '{{"model":"text","stream":true,"messages":[{{"role":"user","content":"hello"}}]}}'
+
+  # deeper asleep at once, and awake for a request that says how long it waited
+  bin/frontdoor sleep embed --level 2 --admin {admin}
+  curl -i {public}/v1/embeddings -H 'content-type: application/json' -d '{{"input":"hello"}}'
+
+  # the models, the numbers
   curl {public}/v1/models
-  curl {admin}/admin/status
   curl {admin}/metrics
 
 Ctrl-C stops everything.
