@@ -4,6 +4,7 @@ Usage:
   bin/tryout engine URL [--model NAME]
   bin/tryout messages URL [--model NAME]
   bin/tryout claude-code [--version VERSION] [--record FILE]
+  bin/tryout vllm URL [--model NAME] [--restart CMD]
   bin/tryout (-h | --help)
 
 `engine` puts a front door with cap 2 and a line of 2 before the engine at URL (vLLM, llama.cpp or
@@ -19,8 +20,14 @@ SDK, translated and native: a plain and a streamed message, and a count of token
 that takes a tool call, through a front door before a stand-in engine, in a network namespace that
 has nothing but loopback. FILE gets the shape of what it sent, without texts and ids.
 
+`vllm` puts a front door with idle tiers of seconds before a vLLM that runs with
+VLLM_SERVER_DEV_MODE=1 and tries sleeping and waking on it: tiers, crowds, another hand's doing, a
+blocked engine (where a worker method `nap` can block it), kill -9, and a restart by CMD. Nobody
+else should use the engine meanwhile.
+
 Options:
   --model NAME       What the engine calls its model. [default: reasoning]
+  --restart CMD      A shell command that ends the engine and starts it again.
   --version VERSION  Which Claude Code. [default: 2.1.197]
   --record FILE      Where to write what it sent.
 """
@@ -43,6 +50,7 @@ import openai
 from docopt import docopt
 from tryout_claude_code import try_claude_code
 from tryout_messages import try_messages
+from tryout_vllm import try_vllm
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNNING = re.compile(
@@ -230,6 +238,8 @@ def main() -> int:
         try_engine(url, model)
     elif arguments["messages"]:
         try_messages(say, url, model)
+    elif arguments["vllm"]:
+        try_vllm(say, url, model, arguments["--restart"])
     else:
         try_claude_code(say, arguments["--version"], arguments["--record"])
     print("\nall laws held" if not failures else f"\n{len(failures)} broken")
