@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import ROOT, Stage, run, stage
+from on_stage import ROOT, Stage, run, stage
 
 
 def ask(port: int, path: str, body: object = None) -> tuple[int, Any]:

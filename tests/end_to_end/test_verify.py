@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from processes import is_free, run, stage
+from on_stage import is_free, run, stage
 
 VERIFY = """\
 seq 40 | xargs -P40 -I{{}} curl -s -o /dev/null -w '%{{http_code}}\\n' \\
