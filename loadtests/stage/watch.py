@@ -23,7 +23,6 @@ class Look:
     rss_mib: float
     descriptors: int
     threads: int
-    tasks: int | None
     in_flight: dict[str, int]
     queued: dict[str, int]
 
@@ -71,7 +70,6 @@ def look(pid: int, admin: str, at_s: float) -> Look:
         int((process / "statm").read_text().split()[1]) * PAGE_BYTES / 2**20,
         len(list((process / "fd").iterdir())),
         int(status["Threads"]),
-        None,
         {key: upstream["in_flight"] for key, upstream in upstreams.items()},
         {key: upstream["queued"] for key, upstream in upstreams.items()},
     )

@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60
 
 SMALL = {
-    "verify": ["--hold", "0.4"],
-    "mixed": ["--hold", "exp:0.1", "--rate", "20", "--seconds", "4"],
-    "streaming": ["--users", "6", "--seconds", "2"],
+    "verify": ["--hold", "0.3"],
+    "mixed": ["--hold", "exp:0.1", "--rate", "20", "--seconds", "2"],
+    "streaming": ["--users", "6", "--seconds", "1"],
     "wake-storm": ["--users", "24"],
-    "disconnects": ["--hold", "exp:0.1", "--seconds", "3"],
-    "soak": ["--hold", "exp:0.1", "--rate", "8", "--seconds", "4"],
+    "disconnects": ["--hold", "exp:0.1", "--seconds", "2"],
+    "soak": ["--hold", "exp:0.1", "--rate", "8", "--seconds", "2"],
 }
 
 
@@ -87,7 +87,7 @@ def test_a_missed_objective_is_the_exit_code(tmp_path: Path) -> None:
 def test_arrivals_are_those_of_the_trace(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("arrival_s\n" + "\n".join(str(5 + n / 50) for n in range(60)))
-    arguments = ("mixed", "--trace", str(trace), "--seconds", "3", "--hold", "0.01")
+    arguments = ("mixed", "--trace", str(trace), "--seconds", "2", "--hold", "0.01")
     code, said = finish(loadtest(tmp_path / "out", *arguments))
     assert code == 0, said
     summary = summary_of(tmp_path / "out")
