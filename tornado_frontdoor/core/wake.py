@@ -290,8 +290,8 @@ class WakeStateMachine:
         belief = self.belief
         if self._draining or not belief.support:
             return inf, 0
-        if self.state is OFFLOADED and belief.weights_on_gpu:
-            return self.sleep_pause.until_s, 2
+        if self.state in _ASLEEP and belief.weights_on_gpu:
+            return self.sleep_pause.until_s, 2 if self.state is OFFLOADED else 1
         if self.state not in (AWAKE, SLEEPING):
             return inf, 0
         deepest = 2 if belief.reload_fault is None else 1

@@ -64,8 +64,9 @@ class Belief:
         self.patience = 1.0
         """How many times longer than usual the next look may take."""
         self.weights_on_gpu = False
-        """Whether it may sleep with its weights mapped, because a wake failed half-way, and can be
-        put back to sleep."""
+        """Whether it may sleep with its weights mapped, because a wake failed half-way, or an
+        earlier front door ended on the way from level 1 to 2; and can be put back to sleep."""
+        self._fell = memory.going is EngineState.FALLING_ASLEEP
         self.reload_fault: str | None = None
         """Why level 2 is off: from there it does not come back (vllm#28606)."""
         self.notes: list[str] = []
@@ -136,6 +137,8 @@ class Belief:
                 self.weights_on_gpu = False
                 self.level = 0
             self.process = seen.process
+        self.weights_on_gpu |= self._fell and seen.sleeping and self.profile.sleeps_half_awake
+        self._fell = False
         if not seen.sleeping:
             return Event.FOUND_AWAKE if self.trusted else Event.FOUND_DOUBTFUL
         level = self.level if seen.level is None else seen.level
