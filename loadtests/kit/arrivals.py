@@ -56,7 +56,7 @@ def until(seconds: float, schedule: Iterable[float]) -> Iterator[float]:
 
 def behind_share(due: int, begun: int) -> float:
     """Return the share of the due requests that did not begin in time."""
-    return 1 - begun / due if due else 0.0
+    return (due - begun) / due if due else 0.0
 
 
 def _seconds(text: str) -> float | None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import islice, pairwise
@@ -276,6 +277,7 @@ from loadtests.kit.dialects import Call
 from loadtests.kit.visits import client_of, visit
 call = Call(surface="openai", model="m", stream=True)
 seen = [visit(client_of(url), call, monotonic()) for url in sys.argv[1:]]
+seen.append(visit(client_of(sys.argv[1]), call, monotonic() - 1.0))
 print(json.dumps([dataclasses.asdict(one) for one in seen]))
 """
 
@@ -316,11 +318,14 @@ async def visit_all() -> dict[str, dict[str, Any]]:
     for server in servers:
         server.close()
         await server.wait_closed()
-    return dict(zip(ANSWERS, json.loads(out), strict=True))
+    return dict(zip([*ANSWERS, "whole, due a second ago"], json.loads(out), strict=True))
 
 
 def test_answers_are_served_refused_or_failed_and_streams_are_timed_by_event() -> None:
     seen = asyncio.run(visit_all())
+    late = seen.pop("whole, due a second ago")
+    assert late["first_token_s"] >= 1.2, "time runs from when a request was due"
+    assert late["total_s"] >= 1.3
     kinds = {name: one["kind"] for name, one in seen.items()}
     assert kinds == dict.fromkeys(ANSWERS, "failed") | {
         "whole": "served",
@@ -334,3 +339,19 @@ def test_answers_are_served_refused_or_failed_and_streams_are_timed_by_event() -
     assert 0.2 <= whole["first_token_s"] < 0.29, "the first token is not held up by those after it"
     assert all(0.03 < gap < 0.15 for gap in whole["gaps_s"])
     assert len(whole["gaps_s"]) == 2
+
+
+OFFERED = """
+import json, sys
+from loadtests.kit import run
+run.samples.count("m", "m openai", "served", "200")
+run.samples.offered.update(due=100, begun=int(sys.argv[1]))
+print(json.dumps(run.summarise("")["complaints"]))
+"""
+
+
+@pytest.mark.parametrize(("begun", "complaints"), [(98, 0), (97, 1)])
+def test_a_load_more_than_two_per_cent_behind_fails_the_run(begun: int, complaints: int) -> None:
+    # In a process of its own, because it imports locust.
+    said = subprocess.check_output([sys.executable, "-c", OFFERED, str(begun)], cwd=ROOT, text=True)
+    assert len(json.loads(said)) == complaints
