@@ -19,7 +19,7 @@ from simulator.records import Metrics, Records
 from simulator.scenario import Scenario
 from simulator.statistics import Estimate, estimate
 from simulator.watch import Entry, WatchedGate
-from simulator.workload import Streams
+from simulator.workload import Closed, Request, Streams, requests
 
 Timeline = list[tuple[float, str, int]]
 
@@ -103,6 +103,20 @@ def observe(scenario: Scenario, plan: Plan, number: int = 0) -> tuple[Records, l
     records = Run(scenario, streams, driver, gate).run()
     watched.at_rest()
     return records, watched.journal
+
+
+def arrivals_of(scenario: Scenario, seed: int, replication: int) -> list[Request]:
+    """Return the very requests of a replication, e.g. to send them to a live front door.
+
+    Raises TypeError for a closed loop, whose requests depend on the answers.
+    """
+    if isinstance(scenario.arrivals, Closed):
+        raise TypeError("a closed loop has no list of arrivals")
+    streams = Streams(seed, replication)
+    made = requests(
+        scenario.arrivals, scenario.service, scenario.patience, streams, scenario.requests
+    )
+    return list(made)
 
 
 def carry_out(task: Task) -> list[Replication]:

@@ -9,10 +9,10 @@ import pytest
 from scenes import scene
 
 from simulator.clients import Retry
-from simulator.experiment import Plan, experiment, replicate
+from simulator.experiment import Plan, arrivals_of, experiment, observe, replicate
 from simulator.options import simulate_of
 from simulator.report import as_json, simulate_document
-from simulator.workload import Renewal
+from simulator.workload import Closed, Renewal
 
 OPTIONS = {
     "--cap": "6",
@@ -70,6 +70,18 @@ def test_no_instant_and_no_program_is_in_the_json():
     parsed = json.loads(document())
     assert set(parsed) == {"parameters", "seed", "replications", "counts", "metrics"}
     assert not {"driver", "jobs", "check"} & set(parsed["parameters"])
+
+
+def test_arrivals_can_be_had_as_a_list():
+    world = scene(requests=300)
+    arrivals = arrivals_of(world, 7, 2)
+    assert len(arrivals) == 300
+    _, journal = observe(world, Plan(seed=7, driver="heap"), 2)
+    assert [entry.at_s for entry in journal if entry.what == "arrived"] == [
+        request[0] for request in arrivals
+    ]
+    with pytest.raises(TypeError, match="closed loop"):
+        arrivals_of(scene(arrivals=Closed(clients=2, think_s=1.0)), 1, 0)
 
 
 def test_replication_is_the_same_alone_and_among_others():

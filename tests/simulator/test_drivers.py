@@ -136,6 +136,23 @@ def test_fluid_replica_and_free_slots_are_the_same_engine():
         assert found[1][name] == expected, name
 
 
+def test_clients_that_hang_up_leave_nothing_behind_in_their_replica():
+    # Were their slots still counted, the less busy replica would be picked wrongly.
+    service = replace(EXP_2, slowdown=1e-300)
+    world = scene(
+        requests=3000,
+        warmup=0,
+        arrivals=Renewal(rate=4.0),
+        replicas=2,
+        slots=3,
+        service=service,
+        hang_up=0.4,
+    )
+    (records, _) = observe(world, Plan(driver="heap"))
+    assert records.counts()["left"] > 300
+    assert records.metrics()["hidden_wait_mean_s"] == 0
+
+
 def test_patience_of_never_is_no_patience_at_all():
     assert NEVER.mean == float("inf")
     (records, _) = observe(scene(requests=1000, arrivals=Renewal(rate=9.0)), Plan(driver="heap"))
