@@ -90,7 +90,7 @@ def _reasons() -> Iterator[tuple[tuple[EngineState, Event], str]]:
     lines = source[source.index("TABLE:") : source.index("FIRST_GAP_S =")].splitlines()
     state, above = None, []
     for line in lines:
-        if opened := re.fullmatch(r" {8}(\w+): \{", line):
+        if opened := re.fullmatch(r" +(\w+): \{", line):
             state = EngineState[opened[1]]
         elif comment := re.fullmatch(r" +# (.*)", line):
             above.append(comment[1])
