@@ -33,6 +33,10 @@ first_and_last_release = pytest.mark.parametrize(
     [pytest.param(v, marks=() if v in ("0.16", "0.33") else pytest.mark.slow) for v in RELEASES],
 )
 """By default the two that differ most; the others are slow."""
+last_release = pytest.mark.parametrize(
+    "version",
+    [pytest.param(v, marks=() if v == "0.33" else pytest.mark.slow) for v in RELEASES],
+)
 
 SERVER = """
 [server]

@@ -120,12 +120,12 @@ def _are_inside(door: House, number: int) -> bool:
     return door.gate.in_flight + door.gate.queued >= number
 
 
-async def crowd(door: House, size: int) -> list[Wire]:
+async def crowd(door: House, size: int, hold_s: float = 0) -> list[Wire]:
     """Send `size` streamed requests one after another, and return their connections."""
     wires = []
     inside = door.gate.in_flight + door.gate.queued
     for number in range(1, size + 1):
-        wires.append(await door.begin(CHAT, chat_with(stream=True, hold_s=1)))
+        wires.append(await door.begin(CHAT, chat_with(stream=True, hold_s=hold_s)))
         await door.until(partial(_are_inside, door, inside + number))
     return wires
 
@@ -143,7 +143,9 @@ def test_the_bound_is_the_same_in_every_state(version: str, state: str) -> None:
                 door.misfortune("wake_up=hang*1")
             elif state == "down":
                 await door.kill()
-            wires = await crowd(door, 1 if state == "waking" else 4)
+            wires = await crowd(
+                door, 1 if state == "waking" else 4, hold_s=1 if state == "awake" else 0
+            )
             if state == "waking":
                 await door.occupied("wake_up")
                 wires += await crowd(door, 3)
