@@ -22,7 +22,7 @@ from hashlib import sha256
 from math import inf
 from typing import NamedTuple
 
-from tornado_frontdoor.core.decisions import OUTCOME_OF, Admit, Decision, Outcome, Reason
+from tornado_frontdoor.core.decisions import OUTCOME_OF, Admit, Decision, Outcome, Reason, Refuse
 
 
 class LawError(AssertionError):
@@ -131,7 +131,7 @@ class LineWitness:
         for decision in decisions:
             if isinstance(decision, Admit):
                 self.admitted(now, decision.ticket.number, decision.waited_s, decision.held_s)
-            else:
+            elif isinstance(decision, Refuse):
                 self.refused(now, decision.ticket.number, decision.refusal.reason)
 
     def admitted(

@@ -47,6 +47,7 @@ class Manners(NamedTuple):
     tells_process: bool = True
     tells_level: bool = True
     supports_sleep: bool = True
+    shows_work: bool = True
     times: Times = Times(sleep_s=(4.0, 0.5), wake_s=(2.0, 3.0), reload_s=20.0, restart_s=60.0)
 
 
@@ -142,6 +143,8 @@ class Doorstep:
             self.engine.kill(self.now)
         elif fault == "fails":
             self._answer(key, Ending.FAILED, detail="500")
+        elif fault == "unsupported":
+            self._answer(key, Ending.UNSUPPORTED)
         elif fault != "noop":  # that one is never answered
             work = {"slow": 5.0, "hang": 10**6}.get(fault, 0.5)
             self.engine.submit(("canary", key), work, self.now)
@@ -206,6 +209,6 @@ class Doorstep:
         if self.manners.tells_level and self.engine.profile.gauge:
             shown = [name for name, value in self.engine.memory.gauge.items() if value]
             level = LEVELS[shown[0]] if shown else None
-        running, waiting = self.engine.reported_load
+        load = self.engine.reported_load if self.manners.shows_work else (None, None)
         process = str(self.engine.deaths) if self.manners.tells_process else None
-        return Seen(sleeping, level, running, waiting, self.engine.profile.version, process)
+        return Seen(sleeping, level, *load, self.engine.profile.version, process)

@@ -76,6 +76,9 @@ CROSSINGS = [
         "one-owner-of-machines", "tornado_frontdoor.proxy.gatekeeper", "tornado_frontdoor.core.wake"
     ),
     Crossing(
+        "parts-of-the-wake-machine", "simulator.invariants", "tornado_frontdoor.core.wake_run"
+    ),
+    Crossing(
         "dialects-are-strangers",
         "tornado_frontdoor.surfaces.openai",
         "tornado_frontdoor.surfaces.anthropic",

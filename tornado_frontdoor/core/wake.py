@@ -13,7 +13,6 @@ The driver performs and reports; the gate tells who is inside. `wake_calls.py` m
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from types import MappingProxyType
 
 from tornado_frontdoor.core.decisions import (
     Changed,
@@ -33,77 +32,75 @@ from tornado_frontdoor.core.wake_wishes import Wishes
 
 UNKNOWN, AWAKE, FALLING_ASLEEP, SLEEPING, OFFLOADED, WAKING, DOWN = EngineState
 
-TABLE: Mapping[EngineState, Mapping[Event, EngineState]] = MappingProxyType(
-    {
-        UNKNOWN: {
-            # Not awake yet: a canary is still missing, and with it the proof.
-            Event.FOUND_AWAKE: WAKING,
-            Event.FOUND_DOUBTFUL: WAKING,
-            Event.FOUND_SLEEPING: SLEEPING,
-            Event.FOUND_OFFLOADED: OFFLOADED,
-            # A call that timed out may still be under way, so nothing else may begin.
-            Event.FOUND_BUSY: UNKNOWN,
-            Event.LOST: DOWN,
-        },
-        AWAKE: {
-            Event.DUE: FALLING_ASLEEP,
-            Event.NOT_DUE: AWAKE,
-            Event.FOUND_AWAKE: AWAKE,
-            # By another hand. Requests inside it wait there: they count as inside, so it is woken.
-            Event.FOUND_SLEEPING: SLEEPING,
-            Event.FOUND_OFFLOADED: OFFLOADED,
-            Event.FOUND_BUSY: AWAKE,  # busy with a control call is not down
-            Event.LOST: DOWN,
-        },
-        FALLING_ASLEEP: {
-            # Only when no sleep is under way: on the way from level 1 to 2, or before one that
-            # failed is tried again. Else who comes waits for its end: no wake into a sleep.
-            Event.WANTED: WAKING,
-            Event.FOUND_SLEEPING: SLEEPING,
-            Event.FOUND_OFFLOADED: OFFLOADED,
-            Event.LOST: DOWN,
-            Event.FAILED: UNKNOWN,
-        },
-        SLEEPING: {
-            Event.WANTED: WAKING,
-            Event.DUE: FALLING_ASLEEP,
-            Event.NOT_DUE: SLEEPING,
-            Event.FOUND_AWAKE: WAKING,  # another hand woke it; the proof is still ours to make
-            Event.FOUND_SLEEPING: SLEEPING,
-            Event.FOUND_OFFLOADED: OFFLOADED,
-            Event.FOUND_BUSY: SLEEPING,
-            Event.LOST: DOWN,
-        },
-        OFFLOADED: {
-            Event.WANTED: WAKING,
-            Event.DUE: FALLING_ASLEEP,  # back: a wake that failed left weights on the GPU
-            Event.NOT_DUE: OFFLOADED,
-            Event.FOUND_AWAKE: WAKING,  # a new process
-            # Another hand woke it, perhaps without loading its weights: at once, wanted or not.
-            Event.FOUND_DOUBTFUL: WAKING,
-            Event.FOUND_SLEEPING: SLEEPING,  # a new process that another hand put to sleep
-            Event.FOUND_OFFLOADED: OFFLOADED,
-            Event.FOUND_BUSY: OFFLOADED,
-            Event.LOST: DOWN,
-        },
-        WAKING: {
-            # Called off before the first step: nobody is there any more who wanted it.
-            Event.FOUND_SLEEPING: SLEEPING,
-            Event.FOUND_OFFLOADED: OFFLOADED,
-            Event.LOST: DOWN,
-            Event.PROVEN: AWAKE,
-            Event.FAILED: UNKNOWN,
-        },
-        DOWN: {
-            Event.FOUND_AWAKE: WAKING,  # it listens, which is not yet an answer
-            Event.FOUND_DOUBTFUL: WAKING,
-            Event.FOUND_SLEEPING: SLEEPING,
-            Event.FOUND_OFFLOADED: OFFLOADED,
-            Event.FOUND_BUSY: DOWN,
-            Event.LOST: DOWN,
-        },
-    }
-)
+TABLE: Mapping[EngineState, Mapping[Event, EngineState]] = {
+    UNKNOWN: {
+        # Not awake yet: a canary is still missing, and with it the proof.
+        Event.FOUND_AWAKE: WAKING,
+        Event.FOUND_DOUBTFUL: WAKING,
+        Event.FOUND_SLEEPING: SLEEPING,
+        Event.FOUND_OFFLOADED: OFFLOADED,
+        # A call that timed out may still be under way, so nothing else may begin.
+        Event.FOUND_BUSY: UNKNOWN,
+        Event.LOST: DOWN,
+    },
+    AWAKE: {
+        Event.DUE: FALLING_ASLEEP,
+        Event.NOT_DUE: AWAKE,
+        Event.FOUND_AWAKE: AWAKE,
+        # By another hand. Requests inside it wait there: they count as inside, so it is woken.
+        Event.FOUND_SLEEPING: SLEEPING,
+        Event.FOUND_OFFLOADED: OFFLOADED,
+        Event.FOUND_BUSY: AWAKE,  # busy with a control call is not down
+        Event.LOST: DOWN,
+    },
+    FALLING_ASLEEP: {
+        # Only when no sleep is under way: on the way from level 1 to 2, or before one that
+        # failed is tried again. Else who comes waits for its end: no wake into a sleep.
+        Event.WANTED: WAKING,
+        Event.FOUND_SLEEPING: SLEEPING,
+        Event.FOUND_OFFLOADED: OFFLOADED,
+        Event.LOST: DOWN,
+        Event.FAILED: UNKNOWN,
+    },
+    SLEEPING: {
+        Event.WANTED: WAKING,
+        Event.DUE: FALLING_ASLEEP,
+        Event.NOT_DUE: SLEEPING,
+        Event.FOUND_AWAKE: WAKING,  # another hand woke it; the proof is still ours to make
+        Event.FOUND_SLEEPING: SLEEPING,
+        Event.FOUND_OFFLOADED: OFFLOADED,
+        Event.FOUND_BUSY: SLEEPING,
+        Event.LOST: DOWN,
+    },
+    OFFLOADED: {
+        Event.WANTED: WAKING,
+        Event.DUE: FALLING_ASLEEP,  # back: a wake that failed left weights on the GPU
+        Event.NOT_DUE: OFFLOADED,
+        Event.FOUND_AWAKE: WAKING,  # a new process
+        # Another hand woke it, perhaps without loading its weights: at once, wanted or not.
+        Event.FOUND_DOUBTFUL: WAKING,
+        Event.FOUND_SLEEPING: SLEEPING,  # a new process that another hand put to sleep
+        Event.FOUND_OFFLOADED: OFFLOADED,
+        Event.FOUND_BUSY: OFFLOADED,
+        Event.LOST: DOWN,
+    },
+    WAKING: {
+        # Called off before the first step: nobody is there any more who wanted it.
+        Event.FOUND_SLEEPING: SLEEPING,
+        Event.FOUND_OFFLOADED: OFFLOADED,
+        Event.LOST: DOWN,
+        Event.PROVEN: AWAKE,
+        Event.FAILED: UNKNOWN,
+    },
+    DOWN: {
+        Event.FOUND_AWAKE: WAKING,  # it listens, which is not yet an answer
+        Event.FOUND_DOUBTFUL: WAKING,
+        Event.FOUND_SLEEPING: SLEEPING,
+        Event.FOUND_OFFLOADED: OFFLOADED,
+        Event.FOUND_BUSY: DOWN,
+        Event.LOST: DOWN,
+    },
+}
 
 FIRST_GAP_S = 0.25
 """Between looks at an engine that is down or unknown; doubles up to one of the next two."""
@@ -352,7 +349,7 @@ class WakeStateMachine:
         self._wishes.hear(event, self.state)
 
     def _wake_up(self, event: Event, now: float) -> None:
-        run = wake_run(self._depth(), self.down_since_s or now)
+        run = wake_run(self._depth(), now if self.down_since_s is None else self.down_since_s)
         if event is Event.FOUND_AWAKE:
             done = self.calls.prove(run, now)
             if done is not None:
@@ -390,9 +387,8 @@ class WakeStateMachine:
         self.calls.orders.append(Note(f"{before.value}: {self.calls.why}"))
         if before is FALLING_ASLEEP:
             self.sleep_pause.fail(now)
-        elif before is WAKING and run is not None:
-            if run.committed:  # one that found nobody there has not failed: nothing was tried
-                self.wake_pause.fail(now)
+        elif run is not None and run.wakes and run.committed:
+            self.wake_pause.fail(now)
             self.calls.orders += run.ended(now, succeeded=False)
         if self.state is DOWN and self.down_since_s is None:
             self.down_since_s = now

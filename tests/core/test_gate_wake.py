@@ -1,0 +1,233 @@
+"""The gate of an engine that sleeps, as drivers and callers see it: holds, words, return times."""
+
+from random import Random
+from time import perf_counter
+
+import pytest
+from wake_scenes import LIMITS, Scene, befalls, of, refusals
+
+from tornado_frontdoor.core.clock import ManualClock
+from tornado_frontdoor.core.decisions import (
+    Admit,
+    Changed,
+    EngineState,
+    Outcome,
+    Perform,
+    Reason,
+    SleepDepth,
+)
+from tornado_frontdoor.core.gate import AdmissionLimits, Gate, GateError, Nap, WakeLimits
+from tornado_frontdoor.core.request import Ticket, UpstreamKey
+from tornado_frontdoor.core.wake_steps import Ending, Report, Seen, Step
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+class TestHolds:
+    """How long callers wait for an engine, and what they are told when that was in vain."""
+
+    @pytest.mark.parametrize(
+        ("asleep", "hold", "depth", "retry_after_s"),
+        [
+            (1, "hold_sleeping_s", SleepDepth.SLEEPING, 10),
+            (2, "hold_offloaded_s", SleepDepth.OFFLOADED, 60),
+        ],
+    )
+    def test_a_hold_in_vain_is_told_with_its_depth(self, scene, asleep, hold, depth, retry_after_s):
+        site = scene.site(asleep=asleep, **{hold: 1.0})
+        site.arrive(1.0)
+        scene.pass_s(0.75)
+        assert refusals(site) == []
+        scene.pass_s(0.25)
+        (told,) = refusals(site)
+        assert told.reason is Reason.MODEL_WAKING
+        assert told.sleep_depth is depth
+        assert told.retry_after_s == retry_after_s
+        assert told.estimated_wake_s > 0
+        assert "text is waking from" in told.detail
+        assert "within 1 s" in told.detail
+        assert told.upstream == "text"
+
+    def test_the_wake_goes_on_after_its_callers_were_refused(self, scene):
+        site = scene.site(asleep=2, hold_offloaded_s=1.0)
+        site.arrive(1.0)
+        scene.pass_s(60.0)
+        assert site.gate.state is EngineState.AWAKE
+
+    def test_the_estimate_is_what_is_left_of_the_wake(self, scene):
+        site = scene.site(asleep=1, hold_sleeping_s=1.0)
+        site.gate._estimates.observe(SleepDepth.SLEEPING, 9.0)
+        site.arrive(1.0)
+        scene.pass_s(2.0)
+        assert refusals(site)[0].estimated_wake_s == 8.0
+
+    def test_time_held_does_not_count_against_the_wait_for_a_slot(self, scene):
+        site = scene.site(asleep=2, cap=1)
+        for _ in range(2):
+            site.arrive(20.0)
+        scene.pass_s(80.0)
+        assert site.ends["served"] == 2
+        held = [admit.held_s for admit in of(site, Admit)]
+        assert held[0] == held[1] > 20.0
+
+    def test_before_the_first_look_callers_are_held_as_for_level_2(self, scene):
+        site = scene.site(settled=False)
+        befalls(site, "hang", Step.LOOK)
+        site.arrive(1.0)
+        assert site.gate.sleep_depth is SleepDepth.OFFLOADED
+        scene.pass_s(179.0)
+        assert refusals(site) == []
+        scene.pass_s(1.0)
+        assert [told.sleep_depth for told in refusals(site)] == [SleepDepth.OFFLOADED]
+
+    def test_who_waits_for_a_restart_is_not_sent_away_by_better_news(self, scene):
+        """The engine is back after 60 s, asleep, and its hold would be over since 30 s."""
+        site = scene.site(hold_sleeping_s=30.0)
+        scene.kill(site)
+        site.arrive(1.0)
+        scene.pass_s(60.0)
+        scene.hand(site, "sleep", level=1)
+        site.meddled = True
+        scene.pass_s(30.0)
+        assert refusals(site) == []
+        assert site.ends["served"] == 1
+
+    def test_with_nobody_waiting_a_hold_shrinks_again(self, scene):
+        site = scene.site(asleep=1, hold_sleeping_s=1.0, hold_restarting_s=300.0)
+        scene.kill(site)
+        scene.pass_s(6.0)
+        assert site.gate.state is EngineState.DOWN
+        scene.pass_s(60.0)
+        site.call(lambda: site.gate.sleep_now(1))
+        scene.pass_s(10.0)
+        befalls(site, "slow", Step.WAKE)
+        site.arrive(1.0)
+        scene.pass_s(1.0)
+        assert [told.sleep_depth for told in refusals(site)] == [SleepDepth.SLEEPING]
+
+    def test_an_uncapped_upstream_says_how_many_may_wait(self, scene):
+        site = scene.site(asleep=1, cap=None, queue=2)
+        for _ in range(3):
+            site.arrive(1.0)
+        (told,) = refusals(site)
+        assert told.reason is Reason.QUEUE_FULL
+        assert told.detail == "All 2 places to wait for text are taken"
+        scene.pass_s(5.0)
+        assert site.ends["served"] == 2
+
+    def test_a_request_that_can_never_run_wakes_nobody(self, scene):
+        site = scene.site(asleep=1, cap=2)
+        decisions = site.gate.arrive(Ticket(3))
+        assert [type(decision).__name__ for decision in decisions] == ["Refuse"]
+        assert site.gate.state is EngineState.SLEEPING
+
+
+class TestStatus:
+    """What an operator can ask."""
+
+    def test_a_gate_without_sleep_is_awake_and_refuses_to_talk_of_waking(self):
+        gate = Gate(UpstreamKey("a"), limits(), ManualClock(), Random(1))
+        assert gate.state is EngineState.AWAKE
+        assert (gate.sleep_depth, gate.wake_step, gate.wakes_total) == (None, None, 0)
+        assert gate.sleep_support is False
+        for wish in (gate.wake_now, gate.lost, gate.granted, lambda: gate.sleep_now(1)):
+            with pytest.raises(GateError, match="a has no sleep table"):
+                wish()
+
+    def test_it_tells_where_a_wake_is(self, scene):
+        site = scene.site(asleep=2)
+        site.arrive(1.0)
+        scene.pass_s(0.25)
+        assert site.gate.wake_step == "wake_weights"
+        scene.pass_s(5.0)
+        assert site.gate.wake_step == "reload_weights"
+        scene.pass_s(60.0)
+        assert site.gate.wake_step is None
+        assert site.gate.sleep_depth is None
+        assert site.gate.sleep_support is True
+
+    def test_activity_is_the_last_arrival_or_end(self, scene):
+        site = scene.site()
+        assert site.gate.idle_for_s() is None
+        site.arrive(10.0)
+        scene.pass_s(4.0)
+        assert site.gate.idle_for_s() == 4.0
+        scene.pass_s(10.0)
+        assert site.gate.idle_for_s() == 4.0
+
+    def test_states_are_told_in_order(self, scene):
+        site = scene.site(asleep=1)
+        site.arrive(1.0)
+        scene.pass_s(5.0)
+        assert of(site, Changed) == [Changed(EngineState.WAKING), Changed(EngineState.AWAKE)]
+
+
+class TestLimits:
+    """A configuration that is read again."""
+
+    def test_a_new_idle_time_wakes_nobody_and_puts_nobody_to_sleep(self, scene):
+        """Cases S13, S14: nor does it disturb a wake."""
+        awake = scene.site("a", idle_sleep_s=100.0)
+        asleep = scene.site("b", asleep=1)
+        waking = scene.site("c", asleep=2)
+        waking.arrive(1.0)
+        scene.pass_s(5.0)
+        for site in (awake, asleep, waking):
+            for idle_s in (50.0, 60.0, 70.0, 80.0, 90.0):
+                new = WakeLimits(**{**LIMITS, "idle_sleep_s": idle_s})
+                site.call(lambda site=site, new=new: site.gate.change_limits(site.limits, new))
+        assert (awake.gate.state, asleep.gate.state) == (EngineState.AWAKE, EngineState.SLEEPING)
+        scene.pass_s(40.0)
+        assert waking.gate.wakes_total == 1
+        assert waking.ends["served"] == 1
+        assert awake.gate.state is EngineState.AWAKE
+        scene.pass_s(60.0)
+        assert awake.gate.state is EngineState.SLEEPING
+
+    def test_a_shorter_hold_is_in_force_at_once_for_those_who_come(self, scene):
+        site = scene.site(asleep=2)
+        new = WakeLimits(**{**LIMITS, "hold_offloaded_s": 1.0})
+        site.call(lambda: site.gate.change_limits(site.limits, new))
+        site.arrive(1.0)
+        scene.pass_s(1.0)
+        assert len(refusals(site)) == 1
+
+
+def limits() -> AdmissionLimits:
+    return AdmissionLimits(cap=6, queue=8, queue_timeout_s=30.0)
+
+
+def pair_us(gate: Gate) -> float:
+    """Return the best time of an arrival and its end, in microseconds."""
+    found = []
+    for _ in range(5):
+        began = perf_counter()
+        for _ in range(2000):
+            ticket = Ticket()
+            gate.arrive(ticket)
+            gate.finish(ticket, Outcome.SERVED)
+        found.append(perf_counter() - began)
+    return min(found) / 2000 * 1e6
+
+
+def awake_gate() -> Gate:
+    gate = Gate(
+        UpstreamKey("a"),
+        limits(),
+        ManualClock(),
+        Random(1),
+        Nap(limits=WakeLimits(**{**LIMITS, "canary": False})),
+    )
+    (order,) = [order for order in gate.expire() if isinstance(order, Perform)]
+    gate.report(Report(order.number, Ending.DONE, Seen(False, 0, 0, 0, "0.33.0")))
+    assert gate.state is EngineState.AWAKE
+    return gate
+
+
+def test_an_engine_that_can_sleep_does_not_slow_its_gate_by_much():
+    """A bound that only a change of order breaks: both take a few microseconds."""
+    plain = pair_us(Gate(UpstreamKey("a"), limits(), ManualClock(), Random(1)))
+    assert pair_us(awake_gate()) < 4 * plain + 5
