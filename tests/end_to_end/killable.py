@@ -62,6 +62,13 @@ class DoorProcess:
         self._wires.clear()
         return code
 
+    async def restart(self) -> None:
+        """Start the next one, after one that has ended by itself."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        assert await self._process.stdout.read() == b""
+        await self.start()
+
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         assert self._process is not None
