@@ -15,7 +15,7 @@ from rich.table import Table
 
 from simulator import reading
 from simulator.calibrate import Fit, calibrate
-from simulator.experiment import Plan, Result, cores, experiment, observe
+from simulator.experiment import ClusterError, Plan, Result, cores, experiment, observe
 from simulator.options import Command, UsageError, replay_of, simulate_of, sweep_of
 from simulator.pages import number, progress, simulate_page, sweep_page
 from simulator.reading import Reading
@@ -152,7 +152,7 @@ COMMANDS: dict[str, Callable[[Given], int]] = {
 def _experiment(command: Command, told: Callable[[int, int], None] | None) -> list[Result]:
     try:
         return experiment(command.scenarios, command.plan, told)
-    except ConnectionError as error:
+    except ClusterError as error:
         raise UsageError([f"--dask: {error}"]) from None
 
 

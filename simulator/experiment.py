@@ -7,6 +7,7 @@ Rule 2: a task is one scenario and some of its replications: large enough to be 
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -22,6 +23,10 @@ from simulator.watch import Entry, WatchedGate
 from simulator.workload import Closed, Request, Streams, requests
 
 Timeline = list[tuple[float, str, int]]
+
+
+class ClusterError(Exception):
+    """The machines that were to compute cannot be reached; says why."""
 
 
 class Replication(NamedTuple):
@@ -189,22 +194,33 @@ def executor(plan: Plan, tasks: int) -> Iterator[Executor | None]:
         return
     # Spawned, not forked: the same on every system, and safe beside the progress bar's thread.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=context)
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_ctrl_c_to_the_parent)
+    others = set(multiprocessing.active_children())
     try:
         yield pool
+    except BaseException:
+        # A task may take minutes, and nobody waits for its result any more.
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _leave_ctrl_c_to_the_parent() -> None:
+    """Ctrl-C reaches the whole process group; only one of it should speak."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _dask_client(address: str) -> Any:
     try:
         from distributed import Client
     except ImportError:
-        raise ValueError("needs the dask extra: pip install 'tornado-frontdoor[dask]'") from None
+        raise ClusterError("needs the dask extra: pip install 'tornado-frontdoor[dask]'") from None
     try:
         return Client(address, timeout="10s")  # type: ignore[no-untyped-call]
     except OSError as error:
-        raise ValueError(f"no Dask scheduler at {address}: {error}") from None
+        raise ClusterError(f"no Dask scheduler: {error}") from None
 
 
 def cores() -> int:

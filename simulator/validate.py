@@ -7,7 +7,9 @@ Rule 2: beyond `LIMIT` sigmas a value is wrong. With a fixed seed the answer doe
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import inf
+from math import exp, inf
+
+from scipy.special import ndtri
 
 from simulator.chains import (
     closed_loop,
@@ -73,10 +75,19 @@ def findings(case: Case, result: Result) -> list[Finding]:
             metric,
             exact,
             result.estimate(metric).mean,
-            sigmas(result.values(metric), exact),
+            _off(result, metric, exact),
         )
         for metric, exact in case.exact.items()
     ]
+
+
+def _off(result: Result, metric: str, exact: float) -> float:
+    """Return the distance in sigmas; of what never happened, by the chance that it does not."""
+    values = result.values(metric)
+    if metric.endswith("_share") and exact > 0 and not any(values):
+        expected = exact * result.counts()["offered"]
+        return float(ndtri(exp(-expected)))
+    return sigmas(values, exact)
 
 
 def cases(requests: int, *, full: bool) -> list[Case]:

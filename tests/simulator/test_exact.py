@@ -5,7 +5,7 @@ from scenes import HOLD_2, result_of, scene
 
 from simulator.experiment import Plan, cores, experiment
 from simulator.laws import Law
-from simulator.validate import LIMIT, cases, findings
+from simulator.validate import LIMIT, Case, cases, findings
 from simulator.workload import Renewal, Service
 
 QUICK = list(cases(4000, full=False))
@@ -35,6 +35,15 @@ def test_a_wrong_answer_is_beyond_the_limit():
     (case,) = [case for case in QUICK if case.name == "M/M/6/14, load 0.8, no timeout"]
     slower = result_of(scene(service=Service(seconds=Law("exp", 2.2))), replications=8)
     assert any(abs(finding.sigmas) > LIMIT for finding in findings(case, slower))
+
+
+@pytest.mark.parametrize(("exact", "wrong"), [(2e-6, False), (0.01, True)])
+def test_what_never_happens_is_wrong_only_where_it_should_have_happened(exact, wrong):
+    never = scene(queue=1000, requests=2000, warmup=0)
+    case = Case("never", never, {"rejected_share": exact})
+    (finding,) = findings(case, result_of(never, replications=5))
+    assert finding.simulated == 0
+    assert finding.wrong is wrong
 
 
 def test_overload_saturates_at_slots_over_service_time():

@@ -1,13 +1,16 @@
 """Speed, memory, second opinions and other machines: what takes its time."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from scenes import EXP_2, result_of, scene
 
-from simulator.experiment import Plan, experiment
+from simulator.experiment import ClusterError, Plan, experiment
 from simulator.report import metrics_document
 from simulator.statistics import sigmas
 from simulator.workload import Renewal
@@ -124,3 +127,55 @@ if __name__ == "__main__":
 
     (here,) = experiment([scene(requests=500)], Plan(replications=6))
     assert done.stdout.strip() == as_json(metrics_document(here))
+
+
+def test_ctrl_c_ends_all_processes_at_once_and_quietly():
+    program = (
+        f"import sys; sys.path[:0] = {[*sys.path]!r}\n"
+        "from scenes import scene\n"
+        "from simulator.experiment import Plan, experiment\n"
+        "if __name__ == '__main__':\n"
+        "    try:\n"
+        "        experiment([scene(requests=5_000_000)], Plan(replications=2, jobs=2))\n"
+        "    except KeyboardInterrupt:\n"
+        "        sys.exit(130)\n"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline_s = time.monotonic() + 60
+        while sum(_cpu_s(child) > 1 for child in _children(started.pid)) < 2:
+            assert time.monotonic() < deadline_s, "two workers were to start"
+            time.sleep(0.05)
+        os.killpg(started.pid, signal.SIGINT)
+        _, complaint = started.communicate(timeout=20)
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGKILL)
+            started.communicate()
+    assert (started.returncode, complaint) == (130, "")
+
+
+def _children(pid):
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _cpu_s(process):
+    try:
+        return sum(process.cpu_times()[:2])
+    except psutil.NoSuchProcess:
+        return 0.0
+
+
+@pytest.mark.slow
+def test_cluster_that_does_not_answer_is_named():
+    plan = Plan(replications=2, dask="tcp://127.0.0.1:1")
+    with pytest.raises(ClusterError, match="no Dask scheduler"):
+        experiment([scene(requests=500)], plan)
