@@ -10,7 +10,7 @@ from naps import CHAT, WORDS, House, chat_with, house, text_of
 STATUS_FIELDS = {
     *("url", "models", "state", "sleep_depth", "running", "sleeping", "wake_in_progress"),
     *("wake_step", "last_activity_s", "sleep_support", "in_flight", "cap", "queued", "queue"),
-    *("wakes_total", "estimated_wake_seconds"),
+    *("wakes_total", "estimated_wake_seconds", "sleep_fault"),
 }
 
 

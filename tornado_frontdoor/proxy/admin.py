@@ -139,6 +139,7 @@ class Admin:
             "wake_step": gate.wake_step,
             "last_activity_s": None if idle_s is None else round(idle_s, 3),
             "sleep_support": gate.sleep_support,
+            "sleep_fault": gate.sleep_fault,
             "in_flight": gate.in_flight,
             "cap": gate.limits.cap,
             "queued": gate.queued,
