@@ -9,6 +9,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 from tornado_frontdoor.core.decisions import Perform
@@ -139,6 +140,8 @@ def read_look(sleeping: bool, version: bytes, metrics: bytes) -> Seen:
         try:
             value = float(text)
         except ValueError:
+            continue
+        if not isfinite(value):
             continue
         if name == "vllm:engine_sleep_state":
             state = _STATE.search(labels)
