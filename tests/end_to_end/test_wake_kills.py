@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from killable import Scene, killable
-from naps import CHAT, WORDS, chat_with, last_release, text_of
+from naps import CHAT, RELEASES, WORDS, chat_with, last_release, text_of
 
 
 class Moment(NamedTuple):
@@ -88,8 +88,15 @@ async def asleep(scene: Scene, level: int) -> None:
     assert scene.engine._engine.memory.depth == level
 
 
-@last_release
-@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [
+        # By default also the release on which a journal is all that stands before garbage.
+        pytest.param(version, level, marks=() if version in by_default else pytest.mark.slow)
+        for level, by_default in ((1, ("0.33",)), (2, ("0.16", "0.33")))
+        for version in RELEASES
+    ],
+)
 def test_02_killed_at_each_step_of_a_wake(tmp_path: Path, version: str, level: int) -> None:
     """Row 12, V19, V20: served, no garbage, one sequence at a time, never left half awake."""
     moments = WAKE_1 if level == 1 else WAKE_2_PLAIN if version == "0.16" else WAKE_2

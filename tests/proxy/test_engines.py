@@ -1,0 +1,126 @@
+"""An engine in the hands of its gate: order of what is carried out, and answers to operators."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tornado_frontdoor.core.decisions import (
+    Answered,
+    Changed,
+    EngineState,
+    GpuGranted,
+    Memory,
+    Note,
+    Perform,
+    Remember,
+    SleepDepth,
+    Verdict,
+    WakeEnded,
+)
+from tornado_frontdoor.core.request import UpstreamKey
+from tornado_frontdoor.core.wake_steps import Step
+from tornado_frontdoor.proxy.engines import Engine
+from tornado_frontdoor.proxy.journal import Journal
+
+URL = "http://127.0.0.1:8000"
+KEY = UpstreamKey("text")
+WAKING = Memory(going=EngineState.WAKING, level=2, trusted=False, process="1.00")
+
+
+class Hands:
+    """What an engine needs, noting what was asked of each, and what the journal held then."""
+
+    def __init__(self, folder: Path) -> None:
+        self.journal = Journal(folder)
+        self.happened: list[Any] = []
+        self.engine = Engine(
+            KEY,
+            URL,
+            self,  # type: ignore[arg-type] # a waker, a telemetry: each of one method
+            self.journal,
+            self,  # type: ignore[arg-type]
+            lambda key: self.happened.append(("granted", key)),
+            lambda: {"sleeping": 2.5},
+        )
+
+    def perform(self, command: Perform) -> None:
+        memory, _ = self.journal.recall(URL)
+        self.happened.append((command.step, memory))
+
+    def wake_ended(self, upstream: str, ended: WakeEnded) -> None:
+        self.happened.append((upstream, ended))
+
+    async def close(self) -> None:
+        self.happened.append("closed")
+
+
+def test_what_is_to_be_remembered_is_on_the_disk_before_the_call_is_made(tmp_path: Path) -> None:
+    """A kill between the two is harmless; the other way round it would not be."""
+    hands = Hands(tmp_path)
+    hands.engine.command(Remember(WAKING))
+    hands.engine.command(Perform(1, Step.WAKE_WEIGHTS, 300.0))
+    assert hands.happened == [(Step.WAKE_WEIGHTS, WAKING)]
+    hands.journal.close()
+
+
+def test_a_wake_that_ended_is_counted_and_its_time_is_kept(tmp_path: Path) -> None:
+    hands = Hands(tmp_path)
+    ended = WakeEnded(SleepDepth.SLEEPING, succeeded=True, took_s=2.5)
+    hands.engine.command(ended)
+    assert hands.happened == [("text", ended)]
+    assert hands.journal.recall(URL) == (None, {"sleeping": 2.5})
+    hands.journal.close()
+
+
+def test_a_gpu_is_passed_on(tmp_path: Path) -> None:
+    hands = Hands(tmp_path)
+    hands.engine.command(GpuGranted(UpstreamKey("ocr")))
+    assert hands.happened == [("granted", "ocr")]
+    hands.journal.close()
+
+
+def test_states_and_notes_are_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hands = Hands(tmp_path)
+    with caplog.at_level(logging.INFO, "frontdoor"):
+        hands.engine.command(Changed(EngineState.OFFLOADED))
+        hands.engine.command(Note("it has no sleep mode"))
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert told == [("INFO", "text is offloaded"), ("WARNING", "text: it has no sleep mode")]
+    hands.journal.close()
+
+
+def test_all_who_wish_for_the_same_get_the_one_answer(tmp_path: Path) -> None:
+    """Also one who has left meanwhile; and who wishes for the other thing is not answered by it."""
+
+    async def scenario() -> None:
+        hands = Hands(tmp_path)
+        wakes = [hands.engine.wish("wake") for _ in range(3)]
+        sleep = hands.engine.wish("sleep")
+        wakes[1].cancel()
+        done = Answered("wake", Verdict.DONE)
+        hands.engine.command(done)
+        assert [await wakes[0], await wakes[2]] == [done, done]
+        assert not sleep.done()
+        hands.engine.command(done)  # nobody waits for it
+        busy = Answered("sleep", Verdict.BUSY, "1 are inside")
+        hands.engine.command(busy)
+        assert await sleep == busy
+        hands.journal.close()
+
+    asyncio.run(scenario())
+
+
+def test_who_still_waits_at_the_end_is_told_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        hands = Hands(tmp_path)
+        wishes = [hands.engine.wish("wake"), hands.engine.wish("sleep")]
+        await hands.engine.close()
+        answers = [await wish for wish in wishes]
+        assert {answer.verdict for answer in answers} == {Verdict.FAILED}
+        assert hands.happened == ["closed"]
+        hands.journal.close()
+
+    asyncio.run(scenario())
