@@ -11,6 +11,7 @@ that level a relayed chunk costs one system call and nothing else. What it promi
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from fcntl import ioctl
 from http import HTTPStatus
 from secrets import token_hex
@@ -169,10 +170,10 @@ class Client:
         self._chunked = not framed and not bodiless and self._request.version == "HTTP/1.1"
         if self._chunked:
             lines.append(("Transfer-Encoding", "chunked"))
+            self._connection.stream.set_nodelay(True)  # a token is not held back for the next
         elif not framed and not bodiless:
             # HTTP/1.0: the end of the connection is the end of the body
             self._connection._disconnect_on_finish = True  # noqa: SLF001
-        self._connection.stream.set_nodelay(True)
         self._head = self._render_head(status, lines)
         self._loop.call_soon(self._flush_head)
 
@@ -217,6 +218,11 @@ class Client:
     def _end(self, last: bytes) -> None:
         self.ended = True
         self._unwatch()
+        with suppress(OSError):  # the connection will say that it is closed
+            last = self._send(last)
+        if not last and not self._connection.stream.writing():
+            self._connection.finish()
+            return
         # Through the connection, not the stream: it waits for this write before it reads on.
         sent = self._connection.write(last)
         self._connection.finish()
@@ -250,17 +256,11 @@ class Client:
             self._left()
             return True
         try:
-            if not stream.writing():
-                # Past Tornado's buffer and its future for each write, while there is nothing in it:
-                # a third of what a relayed chunk costs.
-                sent = stream.socket.send(data)
-                if sent == len(data):
-                    return True
-                data = data[sent:]
-        except BlockingIOError:
-            pass  # the buffer below takes it
+            data = self._send(data)
         except OSError:
             self._left()
+            return True
+        if not data:
             return True
         try:
             written = stream.write(data)
@@ -272,6 +272,20 @@ class Client:
         self._watch_stall()
         written.add_done_callback(self._drained)
         return False
+
+    def _send(self, data: bytes) -> bytes:
+        """Hand data to the kernel and return what it did not take; raises OSError.
+
+        Past Tornado's buffer and its future for each write, while there is nothing in it: that is
+        a third of what a relayed chunk costs.
+        """
+        stream = self._connection.stream
+        if stream.closed() or stream.writing():
+            return data
+        try:
+            return data[stream.socket.send(data) :]
+        except BlockingIOError:
+            return data
 
     def _drained(self, _: "asyncio.Future[None]") -> None:
         self._stop_stall_watch()
