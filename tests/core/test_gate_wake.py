@@ -11,12 +11,14 @@ from tornado_frontdoor.core.decisions import (
     Admit,
     Changed,
     EngineState,
+    GpuGranted,
     Outcome,
     Perform,
     Reason,
     SleepDepth,
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, GateError, Nap, WakeLimits
+from tornado_frontdoor.core.gpus import GpuLocks
 from tornado_frontdoor.core.request import Ticket, UpstreamKey
 from tornado_frontdoor.core.wake_steps import Ending, Report, Seen, Step
 
@@ -165,6 +167,27 @@ class TestStatus:
         assert of(site, Changed) == [Changed(EngineState.WAKING), Changed(EngineState.AWAKE)]
 
 
+class TestGpus:
+    """Gates that share a GPU, with news that is late."""
+
+    def test_news_of_a_gpu_that_was_given_back_meanwhile_begins_nothing(self):
+        gpus = GpuLocks()
+        first, second, third = (asleep_gate(key, gpus) for key in "abc")
+        tickets = {}
+        for gate in (first, second, third):
+            tickets[gate.key] = Ticket()
+            gate.arrive(tickets[gate.key])
+        assert first.wake_step == "look"
+        freed = first.finish(tickets[first.key], Outcome.CLIENT_GONE_QUEUED)
+        assert GpuGranted(second.key) in freed
+        freed = second.finish(tickets[second.key], Outcome.CLIENT_GONE_QUEUED)
+        assert GpuGranted(third.key) in freed
+        second.arrive(Ticket())
+        assert second.granted() == [], "the old news, late"
+        assert second.wake_step == "gpu"
+        assert [type(order) for order in third.granted()] == [Perform]
+
+
 class TestLimits:
     """A configuration that is read again."""
 
@@ -211,6 +234,20 @@ def pair_us(gate: Gate) -> float:
             gate.finish(ticket, Outcome.SERVED)
         found.append(perf_counter() - began)
     return min(found) / 2000 * 1e6
+
+
+def asleep_gate(key: str, gpus: GpuLocks) -> Gate:
+    gate = Gate(
+        UpstreamKey(key),
+        limits(),
+        ManualClock(),
+        Random(1),
+        Nap(limits=WakeLimits(**{**LIMITS, "devices": (0,)}), gpus=gpus),
+    )
+    (order,) = [order for order in gate.expire() if isinstance(order, Perform)]
+    gate.report(Report(order.number, Ending.DONE, Seen(True, 1, 0, 0, "0.33.0")))
+    assert gate.state is EngineState.SLEEPING
+    return gate
 
 
 def awake_gate() -> Gate:

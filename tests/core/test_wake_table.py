@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tornado_frontdoor.core.decisions import Changed, EngineState, Memory, Perform
+from tornado_frontdoor.core.decisions import Changed, EngineState, Memory, Perform, Remember
 from tornado_frontdoor.core.wake import TABLE, WakeStateMachine
 from tornado_frontdoor.core.wake_belief import Event
 from tornado_frontdoor.core.wake_calls import Gpu, Order
@@ -218,6 +218,38 @@ def test_a_report_that_nobody_waits_for_has_no_effect(state, ending):
         assert not bench.machine.report(Report(bench.last.number, ending, AWAKE), bench.now)
         assert snapshot(bench.machine) == after
     assert before["machine.state"] is state
+
+
+def remembered(bench: Bench, step: Step) -> Memory:
+    """Return what was written down last before a step was to be performed."""
+    index = max(
+        index
+        for index, order in enumerate(bench.orders)
+        if isinstance(order, Perform) and order.step is step
+    )
+    return [order for order in bench.orders[:index] if isinstance(order, Remember)][-1].memory
+
+
+def test_what_is_about_to_be_done_is_written_down_before_it_is_done():
+    assert remembered(falling_asleep(), Step.SLEEP_1) == Memory(
+        EngineState.FALLING_ASLEEP, 1, True, "p1"
+    )
+    bench = awake()
+    bench.take(bench.machine.sleep(2, bench.now))
+    bench.report(seen=AWAKE)
+    assert remembered(bench, Step.SLEEP_2) == Memory(EngineState.FALLING_ASLEEP, 2, False, "p1")
+    assert remembered(waking(), Step.WAKE) == Memory(EngineState.WAKING, 1, True, "p1")
+    bench = offloaded()
+    bench.take(bench.machine.demand(1, bench.now))
+    bench.report(seen=LEVEL_2)
+    assert remembered(bench, Step.WAKE_WEIGHTS) == Memory(EngineState.WAKING, 2, False, "p1")
+
+
+def test_a_proof_is_none_for_weights_that_nobody_has_loaded():
+    """The wake was one from level 1; then the engine was seen at level 2, and then awake."""
+    bench = waking().report().report(seen=LEVEL_2)
+    bench.at(bench.machine.next_deadline()).report(seen=AWAKE)
+    assert bench.machine.state is EngineState.UNKNOWN
 
 
 @pytest.mark.parametrize("state", EngineState)

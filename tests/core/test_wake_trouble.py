@@ -220,6 +220,17 @@ class TestOtherHands:
         scene.pass_s(0.0)
         assert len(site.door.steps) == looks + 1
 
+    def test_a_gauge_that_believes_a_sleep_that_did_nothing_is_not_believed(self, scene):
+        """`/sleep?level=1` on a sleeper of level 2: the gauge says 1, the weights are gone."""
+        site = scene.site(asleep=2)
+        scene.hand(site, "sleep", level=1)
+        scene.pass_s(6.0)
+        site.arrive(1.0)
+        scene.pass_s(40.0)
+        staged = ["wake_weights", "reload_weights", "wake_kv_cache", "canary"]
+        assert transitions(site) == staged
+        assert site.ends["served"] == 1
+
     def test_a_control_call_of_another_hand_is_not_a_death(self, scene):
         site = scene.site()
         scene.hand(site, "collective_rpc", method="nap", seconds=60.0)
@@ -268,6 +279,9 @@ class TestNeighbours:
         scene.pass_s(300.0)
         assert [told.reason.value for told in refusals(second)] == ["model_waking"]
         assert third.ends["served"] == 1
+        second.arrive(1.0)
+        scene.pass_s(60.0)
+        assert transitions(second) == [], "the call was given up, and still hangs in the engine"
         scene.kill(first)
         second.arrive(1.0)
         scene.pass_s(20.0)
