@@ -126,6 +126,7 @@ class Run:
         self._start = self._backend.start
         self._admitted = self.records.admitted
         self._record = self.records.served
+        self._at_gate = self._enter if scenario.tiers is None else self._enter_where_it_sleeps
         self._retry = scenario.retry
         self._hang_up = scenario.hang_up
         self._armed_s = inf
@@ -173,7 +174,7 @@ class Run:
     # Who comes
 
     def _come(self, request: Request) -> None:
-        self._enter(self._made(request))
+        self._at_gate(self._made(request))
         following = next(self._requests, None)
         if following is None:
             self._no_more_requests()
@@ -192,7 +193,7 @@ class Run:
             return
         visit = self._made(request)
         self._client_of[visit.index] = client
-        self._enter(visit)
+        self._at_gate(visit)
         if self._index == self._limit:
             self._no_more_requests()
 
@@ -213,8 +214,6 @@ class Run:
         return visit
 
     def _enter(self, visit: Visit) -> None:
-        if self._engine is not None and self._gate.state is not _AWAKE:
-            self.records.met_cold(visit)
         decisions = self._arrive(visit)
         if decisions:
             self._obey(decisions)
@@ -226,8 +225,12 @@ class Run:
             if visit.patience_s != inf:
                 at_s = self._driver.time_s + visit.patience_s
                 self._driver.at(at_s, Order.DEPARTURE, self._lose_patience, visit)
-        if self._engine is not None:
-            self._arm()
+
+    def _enter_where_it_sleeps(self, visit: Visit) -> None:
+        if self._gate.state is not _AWAKE:
+            self.records.met_cold(visit)
+        self._enter(visit)
+        self._arm()
 
     # What the gate decides
 
@@ -287,7 +290,7 @@ class Run:
 
     def _return(self, visit: Visit) -> None:
         self._returning -= 1
-        self._enter(visit)
+        self._at_gate(visit)
 
     # What happens to visits
 

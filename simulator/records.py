@@ -52,7 +52,6 @@ class Records:
         self._add_latency = self.latencies.add
         self.hidden = Tally()
         self.first_tokens = Tally()
-        self._served = 0
         self._pooled = not scenario.always_has_slots
         self._tokens = scenario.service.profile is not None
         self._timed = scenario.terminating
@@ -122,7 +121,6 @@ class Records:
         self._flying -= weight
         self._flying_jumps -= weight * now
         if visit.index >= self._warmup:
-            self._served += 1
             self._add_wait(visit.admitted_s - visit.arrived_s)
             self._add_latency(now - visit.first_s)
             if self._pooled:
@@ -193,7 +191,7 @@ class Records:
 
     def counts(self) -> dict[str, int]:
         """Return logical requests by how they ended."""
-        ends = {"offered": self.offered, "served": self._served, **self.ends}
+        ends = {"offered": self.offered, "served": self.waits.count, **self.ends}
         known = {name: ends.pop(name, 0) for name in COUNTS}
         assert self.offered == sum(known.values()) + sum(ends.values()) - self.offered
         return {**known, **dict(sorted(ends.items())), "attempts": self.attempts}
@@ -250,7 +248,7 @@ class Records:
         }
 
     def _of_all_requests(self) -> Metrics:
-        lost = self.offered - self._served
+        lost = self.offered - self.waits.count
         p50, p95, p99 = self.latencies.percentiles((0.5, 0.95, 0.99), lost)
         return {
             "latency_of_all_p50_s": p50,
@@ -261,7 +259,7 @@ class Records:
     def _hidden_mean_s(self) -> float | None:
         if self._pooled:
             return self.hidden.mean
-        return 0.0 if self._served else None
+        return 0.0 if self.waits.count else None
 
     def _tier_metrics(self, times: StateTimes) -> Metrics:
         total_s = sum(times.seconds.values())
