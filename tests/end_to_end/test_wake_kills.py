@@ -113,7 +113,7 @@ def test_02_killed_at_each_step_of_a_wake(tmp_path: Path, version: str, level: i
 
 
 @last_release
-@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("level", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_02_killed_at_each_step_of_a_sleep(tmp_path: Path, version: str, level: int) -> None:
     """S6: and of the sleep nothing is left that would need an operator."""
 
@@ -143,7 +143,7 @@ def test_02_killed_at_each_step_from_level_1_to_2(tmp_path: Path, version: str) 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("level", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_12_killed_twice_in_one_wake(tmp_path: Path, level: int) -> None:
     """Row 12: the front door that picks up is killed too."""
 

@@ -7,13 +7,13 @@ from itertools import combinations, pairwise
 import pytest
 from naps import CHAT, EMBEDDINGS, WORDS, House, chat_with, house, last_release, text_of
 
-IDLE_S = 0.06
+IDLE_S = 0.04
 
 
 async def at_the_moment(door: House, rng: random.Random, n: int) -> None:
     """Send requests a moment before or after the idle timer, alone or a few at once."""
     while n > 0:
-        await asyncio.sleep(max(0.0, rng.gauss(IDLE_S, 0.012)))
+        await asyncio.sleep(max(0.0, rng.gauss(IDLE_S, 0.01)))
         size = min(n, rng.choice((1, 1, 1, 2, 5)))
         n -= size
         asks = (

@@ -12,6 +12,7 @@ from naps import (
     every_release,
     first_and_last_release,
     house,
+    last_release,
     text_of,
 )
 
@@ -142,7 +143,7 @@ def test_not_ready_yet_is_for_the_canary_to_hear(status: int) -> None:
     "spec",
     ["sleep=die", "sleep=die_after", "wake_up=die", "wake_up=die_after", "reload_weights=die"],
 )
-@first_and_last_release
+@last_release
 def test_a_death_in_a_transition_is_a_restart_for_callers(version: str, spec: str) -> None:
     """V3: also a `/sleep` that said 200: who died is down, not asleep. Nobody sees garbage."""
 
