@@ -90,6 +90,7 @@ class Doorstep:
         self._lives += 1
         for job in [job for job in self.engine.replica.jobs() if job[0] != "foreign"]:
             self.engine.abort(job, self.now)
+            self.collect()
 
     def _delay(self) -> float:
         return self.manners.delay_s * self._rng.choice((0, 1, 1, 2))

@@ -214,6 +214,7 @@ class World:
                     engine.kill(self.now)
                 for job in engine.replica.jobs():
                     engine.abort(job, self.now)
+                    site.door.collect()
             self._engines()
             self.run_until(self.now + wait_s)
         for site in self.sites:
