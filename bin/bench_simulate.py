@@ -20,15 +20,12 @@ COMMAND = (
 )
 
 
-def ours(requests: int, reps: int) -> float | None:
-    """Return the seconds of one call; None when there is no such command."""
+def ours(requests: int, reps: int) -> float:
+    """Return the seconds of one call."""
     options = ("--requests", str(requests), "--reps", str(reps))
     started = time.monotonic()
-    answer = subprocess.run([*COMMAND, *options], capture_output=True, text=True, check=False)
+    answer = subprocess.run([*COMMAND, *options], capture_output=True, text=True, check=True)
     took_s = time.monotonic() - started
-    if answer.returncode == 2:
-        return None
-    answer.check_returncode()
     assert json.loads(answer.stdout)["replications"] == reps
     return took_s
 
@@ -55,18 +52,16 @@ def main() -> int:
     parser.add_argument("--reps", type=int, default=5)
     options = parser.parse_args()
     least = ours(100, 1)
-    if least is None:
-        print("this front door has no `simulate`: nothing measured")
-        return 0
     whole = ours(options.requests, options.reps)
-    assert whole is not None
     rate = options.requests * options.reps / max(whole - least, 0.01)
     peer = theirs(options.requests)
     ratio = rate / peer
     print(f"simulate: {rate:,.0f} requests a second on one core (and {least:.2f} s to start)")
     print(f"ciw:      {peer:,.0f} requests a second")
     print(f"ratio: {ratio:.2f} (target >= {TARGET}) {'ok' if ratio >= TARGET else 'MISSED'}")
-    return 0 if ratio >= TARGET else 1
+    print(flush=True)
+    drivers = subprocess.run([sys.executable, "-m", "simulator.bench"], check=False)
+    return 0 if ratio >= TARGET and drivers.returncode == 0 else 1
 
 
 if __name__ == "__main__":
