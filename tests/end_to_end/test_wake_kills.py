@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 from killable import Scene, killable
 from naps import CHAT, RELEASES, WORDS, chat_with, last_release, text_of
+from wire import Wire
 
 
 class Moment(NamedTuple):
@@ -180,5 +181,28 @@ def test_depth_and_wake_times_outlive_a_kill(tmp_path: Path) -> None:
             after = await scene.door.status()
             assert (after["sleep_depth"], after["sleeping"]) == ("sleeping", True)
             assert after["estimated_wake_seconds"] == before
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_another_hand_wakes_it_while_no_front_door_is_there(tmp_path: Path, level: int) -> None:
+    """V5: killed in a sleep whose end nobody saw; awake and healthy, it may be full of garbage."""
+
+    async def scenario() -> None:
+        async with killable(tmp_path) as scene:
+            await scene.door.settled("awake")
+            scene.engine._faults.add("sleep=mute*1")
+            await scene.door.begin(f"/admin/sleep/text?level={level}", admin=True)
+            await scene.until(lambda: scene.engine._engine.memory.depth == level)
+            await scene.door.end()
+            wire = Wire(*await asyncio.open_connection("127.0.0.1", scene.engine.port))
+            wire.send("/wake_up", b"")
+            assert (await wire.reply()).status == 200
+            wire.leave()
+            await scene.door.start()
+            assert text_of(await scene.door.ask()) == WORDS
+            calls = [call["call"] for call in scene.engine._counters.control_calls]
+            assert ("collective_rpc" in calls) is (level == 2)
 
     asyncio.run(scenario())
