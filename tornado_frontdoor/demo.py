@@ -126,19 +126,19 @@ deeper after 45, 30 and 20 s; they wake for whoever comes, in 1 to 4 s. The log 
 In another terminal:
 
   # 40 at once: 14 are served (6 slots, 8 places), 26 are told when to come back
-  seq 40 | xargs -P40 -I{{}} curl -s -o /dev/null -w '%{{http_code}}\n' \
-    -X POST {public}/v1/chat/completions -H 'content-type: application/json' \
+  seq 40 | xargs -P40 -I{{}} curl -s -o /dev/null -w '%{{http_code}}\\n' \\
+    -X POST {public}/v1/chat/completions -H 'content-type: application/json' \\
     -d '{{"model":"reasoning","messages":[]}}' | sort | uniq -c
 
-  # what a refusal looks like while they run
-  curl -i -X POST {public}/v1/chat/completions -H 'content-type: application/json' \
+  # what a refusal looks like, in a third terminal while they run
+  curl -i -X POST {public}/v1/chat/completions -H 'content-type: application/json' \\
     -d '{{"model":"reasoning","messages":[]}}'
 
   # who sleeps
   bin/frontdoor status --admin {admin}
 
   # a stream from an engine that may be asleep
-  curl -N {public}/v1/chat/completions -H 'content-type: application/json' \
+  curl -N {public}/v1/chat/completions -H 'content-type: application/json' \\
     -d '{{"model":"text","stream":true,"messages":[{{"role":"user","content":"hello"}}]}}'
 
   # deeper asleep at once, and awake for a request that says how long it waited

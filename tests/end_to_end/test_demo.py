@@ -99,6 +99,7 @@ def test_an_engine_of_the_demo_falls_asleep_and_wakes_for_a_request(demo: Demo) 
     code, printed = demo.end()
     assert code in (0, 130)
     assert f"bin/frontdoor status --admin {demo.admin}" in printed
+    assert "-w '%{http_code}\\n' \\\n" in printed  # as README.md has it, to be pasted
     told = demo.errors.read_text()
     for state in ("falling_asleep", "sleeping", "waking", "awake"):
         assert f"embed is {state}" in told
