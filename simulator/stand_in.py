@@ -259,7 +259,7 @@ async def _run(options: StandInOptions) -> int:
     try:
         stand_in = StandIn(options)
     except OSError as error:
-        print(f"stand-in: cannot write {options.log}: {error.strerror}", file=sys.stderr)
+        print(f"frontdoor stand-in: cannot write {options.log}: {error.strerror}", file=sys.stderr)
         return 1
     try:
         port = stand_in.listen()
@@ -267,7 +267,7 @@ async def _run(options: StandInOptions) -> int:
         return await stopped
     except OSError as error:
         where = f"{options.host}:{options.port}"
-        print(f"stand-in: cannot listen on {where}: {error.strerror}", file=sys.stderr)
+        print(f"frontdoor stand-in: cannot listen on {where}: {error.strerror}", file=sys.stderr)
         return 1
     finally:
         await stand_in.close()

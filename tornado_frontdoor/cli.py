@@ -95,9 +95,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     if given and given[0] in _SIMULATED:
         return _simulate(given)
-    arguments = _parse(__doc__ or "", given)
-    if isinstance(arguments, int):
-        return arguments
     commands: dict[str, Callable[[Arguments], int]] = {
         "serve": _serve,
         "demo": _demo,
@@ -107,21 +104,34 @@ def _run(given: list[str]) -> int:
         "sleep": _sleep,
         "stand-in": _stand_in,
     }
+    if given and not given[0].startswith("-") and given[0] not in commands:
+        there_are = ", ".join((*commands, *_SIMULATED))
+        print(
+            f"frontdoor: there is no command {given[0]!r}; there are {there_are}", file=sys.stderr
+        )
+        return 2
+    arguments = _parse(__doc__ or "", given)
+    if isinstance(arguments, int):
+        return arguments
     return next(run for name, run in commands.items() if arguments[name])(arguments)
 
 
 def _parse(text: str, argv: list[str]) -> Arguments | int:
     """Return what docopt reads, or the exit code where that is all there is to do."""
     if not argv:
-        print(text[text.index("Usage:") : text.index("Commands:")].rstrip(), file=sys.stderr)
+        print(text[text.index("Usage:") : text.index("Options:")].rstrip(), file=sys.stderr)
         return 2
     try:
         return docopt(text, argv=argv, version=f"frontdoor {__version__}")
     except SystemExit as end:
         if end.code is None or end.code == 0:
             return 0
-        print(str(end.code).strip(), file=sys.stderr)
-        print("Try: frontdoor --help", file=sys.stderr)
+        # docopt shows what it could not match in the notation of its own classes.
+        told = str(end.code).splitlines()
+        if told[0].startswith("Warning: "):
+            told[0] = f"frontdoor: this cannot be read: {' '.join(argv)}"
+        command = f"frontdoor {argv[0]}" if argv[0] in _SIMULATED else "frontdoor"
+        print(*told, f"Try: {command} --help", sep="\n", file=sys.stderr)
         return 2
 
 

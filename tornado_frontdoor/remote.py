@@ -24,6 +24,10 @@ class Unreachable(Exception):  # noqa: N818 - said to an operator as it stands
     """No front door answers there."""
 
 
+class NoAddress(Exception):  # noqa: N818 - said to an operator as it stands
+    """What was given is no URL of an admin listener."""
+
+
 def status(admin: str | None, *, as_json: bool) -> int:
     """Print the status of all upstreams; returns the exit code."""
     return _run(lambda: _status(admin, as_json=as_json))
@@ -50,6 +54,9 @@ def _run(command: Callable[[], int]) -> int:
     except Unreachable as error:
         print(f"frontdoor: {error}", file=sys.stderr)
         return 1
+    except NoAddress as error:
+        print(f"frontdoor: {error}", file=sys.stderr)
+        return 2
 
 
 def _status(admin: str | None, *, as_json: bool) -> int:
@@ -114,7 +121,7 @@ def _ago(seconds: float | None) -> str:
 def _call(method: str, admin: str | None, path: str, timeout_s: float) -> Answer:
     base = (admin or os.environ.get("FRONTDOOR_ADMIN") or DEFAULT_ADMIN).rstrip("/")
     if urlsplit(base).scheme not in ("http", "https"):
-        raise Unreachable(f"--admin must be http://HOST:PORT, not {base}")
+        raise NoAddress(f"--admin must be http://HOST:PORT, not {base}")
     request = Request(base + path, method=method)  # noqa: S310 - the scheme is checked above
     token = os.environ.get("FRONTDOOR_ADMIN_TOKEN")
     if token:
@@ -139,4 +146,6 @@ def _read(body: bytes) -> Any:
 
 def _error(answer: Any, code: int) -> str:
     told = answer.get("error") if isinstance(answer, dict) else None
+    if isinstance(told, dict):  # as the public listener answers
+        told = f"{told.get('message')}: is this the admin listener?"
     return str(told or f"the front door answered with {code}")

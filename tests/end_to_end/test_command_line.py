@@ -84,6 +84,35 @@ def test_wrong_usage_is_said_in_a_few_lines_with_code_2(arguments: list[str]) ->
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nonsense"], "there is no command 'nonsense'; there are serve, demo, check, "),
+        (["serve", "--nonsense"], "this cannot be read: serve --nonsense\n"),
+        (["wake"], "this cannot be read: wake\n"),
+        (["simulate", "--cap", "6"], "\nTry: frontdoor simulate --help\n"),
+        ([], "\n  calibrate "),
+        (["status", "--admin", "x"], "--admin must be http://HOST:PORT, not x\n"),
+    ],
+)
+def test_wrong_usage_is_told_by_what_was_typed(arguments: list[str], told: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "unmatched" not in done.stderr
+
+
+def test_the_public_listener_asked_as_the_admin_one_is_named(tmp_path: Path) -> None:
+    with stage(tmp_path) as on:
+        _, engine = on.engine()
+        _, public, _ = on.serve(engine=engine)
+        done = run("status", "--admin", f"http://127.0.0.1:{public}")
+        assert done.returncode == 1
+        assert done.stderr == (
+            "frontdoor: There is nothing at GET /admin/status: is this the admin listener?\n"
+        )
+
+
 def test_every_fault_of_a_file_has_a_line_with_its_key(tmp_path: Path) -> None:
     with stage(tmp_path) as on:
         path = on.configure(cap=8, queue=-1, queue_timeout_s=0)
