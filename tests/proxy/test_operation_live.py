@@ -236,6 +236,21 @@ def test_a_new_cap_is_in_force_at_once_and_nobody_is_lost() -> None:
     asyncio.run(scenario())
 
 
+def test_what_a_running_door_cannot_change_is_told_until_it_is_as_it_was(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        async with doorway({}, cap=2, queue=2) as door:
+            warned = []
+            for listen in ('"127.0.0.1:1"', '"127.0.0.1:2"', '"127.0.0.1:0"'):
+                caplog.clear()
+                door.reread(admin_listen=listen)
+                warned.append("server.admin_listen changes with the next start" in caplog.text)
+            assert warned == [True, True, False]
+
+    asyncio.run(scenario())
+
+
 def test_a_wrong_file_changes_nothing() -> None:
     async def scenario() -> None:
         async with doorway({"hold": 0.3}, cap=2, queue=2) as door:

@@ -56,7 +56,7 @@ class App:
         read_again: Callable[[], Settings],
         access_log: TextIO = sys.stderr,
     ) -> None:
-        self.settings = settings
+        self.settings = self._started_with = settings
         self._read_again = read_again
         self.pool = Pool(Random())  # noqa: S311 - spreads retries, keeps no secret
         self._departures = Departures()
@@ -111,7 +111,7 @@ class App:
             for line in [*str(error).splitlines(), "the configuration in force is unchanged"]:
                 LOG.error("%s", line)  # noqa: TRY400 - an operator's mistake has no traceback
             return
-        old = self.settings
+        old = self._started_with
         fixed = ("listen", "admin_listen", "admin_token_file", "state_dir")
         for key in fixed:
             if getattr(settings.server, key) != getattr(old.server, key):
