@@ -309,8 +309,11 @@ def _logged(log: AccessLog) -> Service:
 
 def _service_law(text: str) -> Service:
     kind, _, name = text.partition(":")
-    if kind != "profile":
+    if kind in {"hold", "exp", "lognormal"}:
         return Service(seconds=reading.law(text, constant="hold"))
+    if kind != "profile":
+        laws = "hold:S, exp:S, lognormal:S,SIGMA, profile:NAME, profile:FILE"
+        raise ValueError(f"{text!r} is none of {laws}")
     if name == "hold-2s":
         return Service(seconds=Law("const", 2.0))
     if name in PROFILES:

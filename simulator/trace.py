@@ -279,7 +279,8 @@ def read_access_log(path: Path, upstream: str | None = None) -> AccessLog:
         else:
             others += 1
     if not entries:
-        raise TraceError(f"{path} has no access line of a request that met a gate")
+        of = f" of {upstream}" if upstream is not None else ""
+        raise TraceError(f"{path} has no access line of a request{of} that met a gate")
     names = sorted({str(entry["upstream"]) for entry in entries})
     if len(names) > 1:
         raise TraceError(

@@ -101,7 +101,7 @@ def test_retries_are_written_as_they_are_read(text):
         ("--queue -1", "--queue: must be at least 0, not -1"),
         ("--timeout 0", "--timeout: must be above 0, not 0"),
         ("--timeout nan", "--timeout: 'nan' is not a finite number"),
-        ("--service fast", "--service: 'fast' is none of hold:S, exp:S, lognormal:S,SIGMA"),
+        ("--service fast", "--service: 'fast' is none of hold:S, exp:S, lognormal:S,SIGMA, "),
         ("--service exp:0", "--service: must be above 0, not 0"),
         ("--service lognormal:2", "--service: needs two numbers and a comma, not '2'"),
         ("--rate 1 --burst 3", "--burst: does not go with --rate"),

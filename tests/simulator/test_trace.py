@@ -217,6 +217,8 @@ def test_access_log_leaves_out_what_never_met_the_gate(tmp_path):
     assert (len(log.outcomes), log.others) == (1, 4)
     with pytest.raises(TraceError, match="reasoning, text"):
         read_access_log(path)
+    with pytest.raises(TraceError, match="no access line of a request of ocr that met a gate"):
+        read_access_log(path, "ocr")
 
 
 def test_log_without_access_lines_is_named(tmp_path):
