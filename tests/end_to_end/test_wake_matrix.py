@@ -16,6 +16,7 @@ from naps import (
     every_release,
     first_and_last_release,
     house,
+    last_release,
     text_of,
 )
 
@@ -56,7 +57,7 @@ def test_01_a_chat_wakes_its_sleeping_engine_and_is_answered(version: str, level
     asyncio.run(scenario())
 
 
-@first_and_last_release
+@last_release
 def test_02_another_engine_wakes_on_its_own_and_both_serve(version: str) -> None:
     """Row 2: `/v1/embeddings` wakes the embedder while text streams; text is left alone."""
 
@@ -78,7 +79,7 @@ def test_02_another_engine_wakes_on_its_own_and_both_serve(version: str) -> None
     asyncio.run(scenario())
 
 
-@first_and_last_release
+@last_release
 @pytest.mark.parametrize("named", [True, False])
 def test_03_a_picture_as_a_form_reaches_the_picture_model(version: str, named: bool) -> None:
     """Row 3: multipart goes on byte for byte, by its model field or by the default route."""
@@ -131,7 +132,7 @@ def test_04_idleness_puts_an_engine_to_sleep_then_deeper_and_each_wakes(version:
     asyncio.run(scenario())
 
 
-@first_and_last_release
+@last_release
 @pytest.mark.parametrize("level", [1, 2])
 def test_05_the_first_chunk_of_a_stream_comes_right_after_the_wake(
     version: str, level: int
@@ -238,7 +239,7 @@ def test_11_a_request_at_the_moment_of_falling_asleep_is_served(version: str) ->
     asyncio.run(scenario())
 
 
-@first_and_last_release
+@last_release
 def test_13_two_engines_wake_at_once_without_waiting_for_each_other(version: str) -> None:
     """Row 13: their wakes overlap in time, both callers are served."""
 
@@ -289,7 +290,7 @@ def test_every_route_wakes_what_it_needs(path: str, body: object, model: str) ->
     asyncio.run(scenario())
 
 
-@first_and_last_release
+@last_release
 def test_counting_tokens_wakes_nobody(version: str) -> None:
     """S29: the engine's tokenizer is no part of what sleeps; asked asleep, it answers and lives."""
 

@@ -11,8 +11,8 @@ from naps import (
     WORDS,
     House,
     chat_with,
-    first_and_last_release,
     house,
+    last_release,
     text_of,
 )
 from wire import Cut, Reply, Wire
@@ -50,7 +50,7 @@ def hold_to_the_contract(openai: Reply, anthropic: Reply, depth: str, retry_afte
         assert reply.headers["x-should-retry"] == "true"
 
 
-@first_and_last_release
+@last_release
 @pytest.mark.parametrize(
     ("level", "depth", "after"), [(1, "sleeping", "10"), (2, "offloaded", "60")]
 )
@@ -129,7 +129,7 @@ async def crowd(door: House, size: int, hold_s: float = 0) -> list[Wire]:
     return wires
 
 
-@first_and_last_release
+@last_release
 @pytest.mark.parametrize("state", ["asleep", "waking", "awake", "down"])
 def test_the_bound_is_the_same_in_every_state(version: str, state: str) -> None:
     """S8: cap 2 and queue 2 hold four, awake or not; the fifth is refused before any byte."""
@@ -189,7 +189,7 @@ def test_without_a_cap_only_those_who_wait_for_a_wake_are_bounded() -> None:
 # Those who leave
 
 
-@first_and_last_release
+@last_release
 @pytest.mark.parametrize("level", [1, 2])
 def test_all_waiters_leave_in_mid_wake_and_nothing_is_left_of_them(
     version: str, level: int

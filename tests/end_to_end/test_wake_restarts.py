@@ -10,7 +10,6 @@ from naps import (
     WORDS,
     chat_with,
     every_release,
-    first_and_last_release,
     house,
     last_release,
     text_of,
@@ -39,7 +38,7 @@ def test_08_a_killed_engine_is_told_as_restarting_then_serves_again(version: str
     asyncio.run(scenario())
 
 
-@first_and_last_release
+@last_release
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_who_asks_while_the_engine_restarts_is_held_and_served(version: str, level: int) -> None:
     """K3: found dead awake or asleep; back, it is a new process, and awake."""
@@ -108,7 +107,7 @@ def test_a_front_door_that_starts_before_its_engines_serves_when_they_are_there(
     asyncio.run(scenario())
 
 
-@first_and_last_release
+@last_release
 def test_the_first_answer_after_a_wake_kills_the_engine_and_no_client_sees_it(
     version: str,
 ) -> None:
@@ -187,7 +186,7 @@ def test_an_engine_without_sleep_mode_is_awake_for_ever() -> None:
     asyncio.run(scenario())
 
 
-@first_and_last_release
+@last_release
 def test_an_engine_put_to_sleep_by_another_hand_is_found_out_and_woken(version: str) -> None:
     """V22: at the next look at the latest, and no request is lost where the engine survives it."""
 
