@@ -87,8 +87,9 @@ def status_table(answer: Mapping[str, Any]) -> Table:
     table = Table(
         title=f"frontdoor {answer['version']}, up {_ago(answer['uptime_s'])}", title_justify="left"
     )
-    for column in ("upstream", "state", "in flight", "queued", "last activity", "wakes", "models"):
-        table.add_column(column)
+    for column in ("upstream", "state", "in flight", "queued", "idle for", "wakes"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("models")
     for name, upstream in answer["upstreams"].items():
         state = upstream["state"]
         if upstream["wake_step"]:
@@ -99,7 +100,7 @@ def status_table(answer: Mapping[str, Any]) -> Table:
             _of(upstream["in_flight"], upstream["cap"]),
             _of(upstream["queued"], upstream["queue"]),
             _ago(upstream["last_activity_s"]),
-            str(upstream["wakes_total"]) if upstream["sleep_support"] else "-",
+            "-" if upstream["sleep_support"] is False else str(upstream["wakes_total"]),
             ", ".join(upstream["models"]),
         )
     return table

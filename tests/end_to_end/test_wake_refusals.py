@@ -68,6 +68,8 @@ def test_10_a_hold_in_vain_is_told_by_depth(
             assert monotonic() - began_s > 0.99
             assert set(door.outcomes) == {"model_waking"}
             assert {line["code"] for line in door.lines} == {"PW"}
+            for line in door.lines:  # all of the wait was for the wake
+                assert 0.99 < line["held_s"] == pytest.approx(line["waited_s"], abs=0.1)
             # The wake goes on without them, and is the only one.
             door.release()
             await door.settled("awake")

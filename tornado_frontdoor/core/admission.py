@@ -280,6 +280,7 @@ class AdmissionController:
             if self._deadline(ticket) > now:
                 return
             del line[ticket.number]
+            ticket.held_s = self._held_s(now) - ticket.held_mark_s
             self._turn(ticket, reason, moves)
 
     def _expire_before(self, now: float, moves: list[Move]) -> None:
@@ -291,6 +292,7 @@ class AdmissionController:
                 return
             del line[ticket.number]
             reason = Reason.MODEL_WAKING if self._held else Reason.QUEUE_TIMEOUT
+            ticket.held_s = self._held_s(now) - ticket.held_mark_s
             self._turn(ticket, reason, moves)
 
     def _deadline(self, ticket: Ticket) -> float:

@@ -45,7 +45,8 @@ class TicketState(IntEnum):
 class Ticket:
     """One request's place in one gate; `weight` is the number of slots it takes (>= 1).
 
-    Only the AdmissionController writes to it. `number` is its order of arrival at the gate.
+    Only the AdmissionController writes to it. `number` is its order of arrival at the gate;
+    `held_s` is how long it waited for a wake when its limit came.
     Raises ValueError for a weight below 1, which would lift the cap.
     """
 
@@ -54,6 +55,7 @@ class Ticket:
         "arrived_s",
         "awake_mark_s",
         "held_mark_s",
+        "held_s",
         "number",
         "state",
         "weight",
@@ -69,6 +71,7 @@ class Ticket:
         self.admitted_s = 0.0
         self.awake_mark_s = 0.0
         self.held_mark_s = 0.0
+        self.held_s = 0.0
 
     def __repr__(self) -> str:
         return f"<Ticket {self.number} weight={self.weight} {self.state.name}>"

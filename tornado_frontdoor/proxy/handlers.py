@@ -102,6 +102,7 @@ class FrontDoor:
                 return
             exchange = surface.decode(call, self.catalog)
         except Refused as refused:
+            record.model = refused.model
             self._refuse(client, surface, record, refused.refusal)
             return
         passage = Passage(self, client, surface, exchange, record)
@@ -223,6 +224,7 @@ class Passage:
         if isinstance(decision, Refusal):
             if self._lease.on_decision is not None:
                 self.record.waited_s = monotonic() - self._lease.ticket.arrived_s
+                self.record.held_s = self._lease.ticket.held_s
             self._refuse(decision)
             return
         self.record.waited_s = decision.waited_s

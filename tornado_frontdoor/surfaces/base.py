@@ -17,6 +17,9 @@ from tornado_frontdoor.core.catalog import Catalog, Target
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
 from tornado_frontdoor.core.request import CanonicalRequest
 
+LOGGED_NAME_LENGTH = 200
+"""A name that no model has may be anything, also a megabyte."""
+
 Headers = Sequence[tuple[str, str]]
 
 
@@ -153,8 +156,11 @@ class Surface(Protocol):
 
 
 class Refused(Exception):  # noqa: N818 - a refusal is an answer, not an error of ours
-    """A refusal known before any gate is asked."""
+    """A refusal known before any gate is asked; `model` is what was asked for, for logs."""
 
-    def __init__(self, reason: Reason, detail: str, param: str | None = None) -> None:
+    def __init__(
+        self, reason: Reason, detail: str, param: str | None = None, model: str | None = None
+    ) -> None:
         super().__init__(detail)
         self.refusal = Refusal(reason, detail, param=param)
+        self.model = None if model is None else model[:LOGGED_NAME_LENGTH]

@@ -277,7 +277,8 @@ def _target(
         raise Refused(Reason.BAD_REQUEST, f"{path} needs a model", "model")
     target = catalog.resolve(spelt)
     if target is None:
-        raise Refused(Reason.MODEL_NOT_FOUND, f"There is no model {spelt!r}", "model")
+        detail = f"There is no model {spelt!r}; /v1/models lists those there are"
+        raise Refused(Reason.MODEL_NOT_FOUND, detail, "model", spelt)
     return target, spelt
 
 

@@ -89,7 +89,7 @@ class AnthropicSurface:
         spelt = _model(body)
         target = catalog.resolve(spelt)
         if target is None:
-            raise Refused(Reason.MODEL_NOT_FOUND, f"model: {spelt}", "model")
+            raise Refused(Reason.MODEL_NOT_FOUND, f"model: {spelt}", "model", spelt)
         asked = Asked(spelt, target.served_name, request_id_of(call.request_id), self._new_id)
         counts = call.route.path == COUNT_TOKENS
         if target.anthropic == "native":
