@@ -9,14 +9,13 @@ import argparse
 import asyncio
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench_proxy import PEERS, free_port, load, peers, request, start
+from bench_proxy import free_port, load, peers, request, start, start_engine
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 PAYLOAD = request(stream=False)
@@ -69,10 +68,8 @@ def measure(
     results: dict[str, list[Mapping[str, float]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as name:
         folder, engine_port = Path(name), free_port()
-        engine = [sys.executable, str(PEERS / "engine.py"), str(engine_port), "1", "1"]
-        processes = [subprocess.Popen(engine)]
+        processes = [start_engine(engine_port, 1, 1)]
         try:
-            time.sleep(0.5)
             ports = {"engine": engine_port}
             for proxy in names[1:]:
                 process, ports[proxy] = start(proxy, engine_port, folder)

@@ -8,12 +8,10 @@ alone. Beside it the pure parts are timed, without any socket.
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from timeit import repeat
@@ -22,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "bin")]
 
-from bench_proxy import CHUNKS, PEERS, free_port  # noqa: E402 - found by the path above
+from bench_proxy import CHUNKS, free_port, start, start_engine  # noqa: E402 - found by the path above
 
 from tornado_frontdoor.core.catalog import Catalog, Target  # noqa: E402
 from tornado_frontdoor.core.request import UpstreamKey  # noqa: E402
@@ -141,23 +139,6 @@ def spent(
     return (cpu_s(door) - before) / (clients * each)
 
 
-def start(folder: Path, engine_port: int) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a front door; returns its process and port once it accepts."""
-    path = folder / "bench.toml"
-    path.write_text(CONFIGURATION.format(engine=engine_port))
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tornado_frontdoor.cli", "serve", "--config", str(path)),
-            *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
-        ],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert process.stdout is not None
-    return process, int(process.stdout.readline().rpartition(b":")[2])
-
-
 def one_round(door: subprocess.Popen[bytes], port: int, streams: int) -> dict[str, float]:
     """Measure both surfaces once; seconds for each chunk, small and large request."""
     found = {}
@@ -174,11 +155,10 @@ def measure(rounds: int, streams: int) -> list[dict[str, float]]:
     """Return what each round has measured."""
     with tempfile.TemporaryDirectory() as name:
         engine_port = free_port()
-        engine = subprocess.Popen(
-            [sys.executable, str(PEERS / "engine.py"), str(engine_port), str(CHUNKS), "4"]
-        )
-        time.sleep(0.5)
-        door, port = start(Path(name), engine_port)
+        engine = start_engine(engine_port, CHUNKS, 4)
+        config = Path(name) / "llm.toml"
+        config.write_text(CONFIGURATION.format(engine=engine_port))
+        door, port = start("frontdoor", engine_port, Path(name), config)
         try:
             one_round(door, port, 4)  # warm up
             return [one_round(door, port, streams) for _ in range(rounds)]

@@ -10,10 +10,9 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from bench_proxy import MESSAGE, PEERS, free_port, request, start
+from bench_proxy import MESSAGE, free_port, request, start, start_engine
 
 PAGE_KIB = os.sysconf("SC_PAGE_SIZE") / 1024
 TARGETS_KIB = {"queued client": 64.0, "open stream": 128.0}
@@ -78,12 +77,10 @@ def measure(clients: int, payload: bytes, *, answered: bool) -> float:
         folder = Path(name)
         held, streaming = free_port(), free_port()
         try:
-            for port, gap_ms in ((held, "600000"), (streaming, "2000")):
-                engine = [sys.executable, str(PEERS / "engine.py"), str(port), "1000", gap_ms]
-                processes.append(subprocess.Popen(engine))
+            for port, gap_ms in ((held, 600_000), (streaming, 2000)):
+                processes.append(start_engine(port, 1000, gap_ms))
             config = folder / "memory.toml"
             config.write_text(CONFIGURATION.format(held=held, open=streaming))
-            time.sleep(0.5)
             door, port = start("frontdoor", held, folder, config)
             processes.append(door)
             return asyncio.run(cost_kib(door.pid, port, clients, payload, answered=answered))

@@ -152,13 +152,30 @@ def start(
         stdout=subprocess.DEVNULL,
         stderr=(folder / f"{name}.log").open("wb"),
     )
+    if accepts(port):
+        return process, port
+    raise SystemExit(f"{name} did not start: {(folder / f'{name}.log').read_text()}")
+
+
+def start_engine(port: int, chunks: int, gap_ms: float) -> subprocess.Popen[bytes]:
+    """Start the engine of the benches; returns once it accepts."""
+    command = [sys.executable, str(PEERS / "engine.py"), str(port), str(chunks), str(gap_ms)]
+    process = subprocess.Popen(command)
+    if accepts(port):
+        return process
+    process.kill()
+    raise SystemExit("the engine of the benches did not start")
+
+
+def accepts(port: int) -> bool:
+    """Wait until somebody listens on a port, for 20 s at most; tells whether somebody does."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return process, port
+                return True
         time.sleep(0.05)
-    raise SystemExit(f"{name} did not start: {(folder / f'{name}.log').read_text()}")
+    return False
 
 
 def measure(
@@ -169,13 +186,8 @@ def measure(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         engine_port = free_port()
-        processes = [
-            subprocess.Popen(
-                [sys.executable, str(PEERS / "engine.py"), str(engine_port), str(CHUNKS), "4"]
-            )
-        ]
+        processes = [start_engine(engine_port, CHUNKS, 4)]
         try:
-            time.sleep(0.5)
             proxies = {}
             for proxy in names:
                 proxies[proxy] = start(proxy, engine_port, folder)

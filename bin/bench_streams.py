@@ -7,7 +7,6 @@ apart than that for the client; read beside the engine asked directly it is the 
 import argparse
 import asyncio
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench_memory import rss_kib
-from bench_proxy import PEERS, cpu_s, free_port, request, start
+from bench_proxy import cpu_s, free_port, request, start, start_engine
 
 CHUNKS, GAP_S = 12, 1.0
 LATE_TARGET_S = 0.25
@@ -90,10 +89,8 @@ def main() -> int:
             f'[server]\n[surfaces]\n[upstreams.e]\nurl = "http://127.0.0.1:{engine_port}"\n'
             '[models.reasoning]\nupstream = "e"\n'
         )
-        engine = [sys.executable, str(PEERS / "engine.py"), str(engine_port), str(CHUNKS)]
-        processes = [subprocess.Popen([*engine, str(GAP_S * 1000)])]
+        processes = [start_engine(engine_port, CHUNKS, GAP_S * 1000)]
         try:
-            time.sleep(0.5)
             print(f"{options.streams} streams of {CHUNKS} chunks, one each {GAP_S:.0f} s")
             print(
                 f"{'':12}{'whole':>8}{'late p50 ms':>14}{'late p99 ms':>14}"
