@@ -141,4 +141,6 @@ def test_a_broken_multipart_body_is_refused(content_type, body, says):
 @given(st.binary(max_size=200))
 def test_multipart_garbage_is_refused_or_has_no_model(body):
     with suppress(Refused):
-        read_multipart("multipart/form-data; boundary=x", body)
+        found = read_multipart("multipart/form-data; boundary=x", body)
+        named = None if found.model_span is None else body[slice(*found.model_span)]
+        assert found.model == (None if named is None else named.decode("utf-8", "replace").strip())
