@@ -151,15 +151,20 @@ def fetch(url: str, *, post: Mapping[str, Any] | None = None) -> Any:
         return None
 
 
-def outcomes_of(metrics_url: str) -> Counter[str]:
-    """Return how many requests ended how, by the front door's own count."""
-    with urllib.request.urlopen(metrics_url, timeout=10) as answer:  # noqa: S310 - ours
+def metrics_of(url: str) -> dict[str, float]:
+    """Return what is behind a Prometheus URL, by name with labels as they are written."""
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - ours
         text = answer.read().decode()
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if line and line[0] != "#")
+    return {name: float(value) for name, value in lines}
+
+
+def outcomes_of(url: str) -> Counter[str]:
+    """Return how many requests ended how, by the front door's own count."""
     counts: Counter[str] = Counter()
-    for labels, value in re.findall(
-        r"^frontdoor_requests_total\{(.*)\} (\S+)$", text, re.MULTILINE
-    ):
-        counts[re.findall(r'outcome="(\w+)"', labels)[0]] += int(float(value))
+    for name, value in metrics_of(url).items():
+        if name.startswith("frontdoor_requests_total{"):
+            counts[re.findall(r'outcome="(\w+)"', name)[0]] += int(value)
     return counts
 
 

@@ -1,4 +1,4 @@
-"""Looks at the front door while it works: memory, descriptors, slots and places."""
+"""Looks at the front door while it works: memory, descriptors, tasks, slots and places."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from loadtests.stage.processes import fetch
+from loadtests.stage.processes import fetch, metrics_of
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 EVERY_S = 1.0
@@ -23,6 +23,7 @@ class Look:
     rss_mib: float
     descriptors: int
     threads: int
+    tasks: int
     in_flight: dict[str, int]
     queued: dict[str, int]
 
@@ -62,6 +63,7 @@ def look(pid: int, admin: str, at_s: float) -> Look:
     """Look once."""
     process = Path(f"/proc/{pid}")
     upstreams = fetch(f"{admin}/admin/status")["upstreams"]
+    metrics = metrics_of(f"{admin}/metrics")
     status = dict(
         line.split(":", 1) for line in (process / "status").read_text().splitlines() if ":" in line
     )
@@ -70,6 +72,7 @@ def look(pid: int, admin: str, at_s: float) -> Look:
         int((process / "statm").read_text().split()[1]) * PAGE_BYTES / 2**20,
         len(list((process / "fd").iterdir())),
         int(status["Threads"]),
+        int(metrics["frontdoor_asyncio_tasks"]),
         {key: upstream["in_flight"] for key, upstream in upstreams.items()},
         {key: upstream["queued"] for key, upstream in upstreams.items()},
     )

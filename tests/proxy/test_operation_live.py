@@ -9,6 +9,7 @@ import pytest
 from doorway import CHAT, Doorway, doorway
 from wire import Cut, Wire, chat
 
+ROOT = Path(__file__).resolve().parents[2]
 LINE_FIELDS = {
     "time": str,
     "request_id": str,
@@ -146,6 +147,44 @@ def test_gauges_status_and_health_say_what_is() -> None:
                 assert health["upstreams"]["reasoning"]["queued"] == expected[1]
                 if wires:
                     wires.pop().leave()
+
+    asyncio.run(scenario())
+
+
+def test_the_gauges_of_the_process_follow_what_is_open() -> None:
+    """A leak of tasks or descriptors would show where operators look for it."""
+
+    async def scenario() -> None:
+        async with doorway({"hold": 60}, cap=5) as door:
+            names = ("frontdoor_asyncio_tasks", "process_open_fds")
+            before = await samples(door)
+            wires = [await door.begin(CHAT, chat()) for _ in range(5)]
+            await door.inside(5, 0)
+            crowded = await samples(door)
+            assert all(crowded[name] >= before[name] + 5 for name in names)
+            for wire in wires:
+                wire.leave()
+            await door.at_rest()
+
+            async def back() -> bool:
+                after = await samples(door)
+                return all(after[name] <= before[name] for name in names)
+
+            while not await back():
+                pass
+
+    asyncio.run(scenario())
+
+
+def test_every_metric_of_ours_is_told_of_in_the_operations_guide() -> None:
+    guide = (ROOT / "docs" / "operations.md").read_text()
+
+    async def scenario() -> None:
+        async with doorway() as door:
+            page = (await door.admin("/metrics")).body.decode()
+            names = set(re.findall(r"^# HELP (frontdoor_\w+?)(?:_created)? ", page, re.MULTILINE))
+            assert names >= {"frontdoor_in_flight", "frontdoor_wakes_total"}
+            assert [name for name in sorted(names) if f"`{name}" not in guide] == []
 
     asyncio.run(scenario())
 

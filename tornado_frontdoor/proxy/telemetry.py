@@ -4,6 +4,7 @@ Counters and histograms grow when a request ends. Gauges are not kept: they are 
 when somebody scrapes, so that they cannot drift from the truth.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -12,7 +13,14 @@ from functools import cache
 from time import monotonic
 from typing import NamedTuple, TextIO
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -82,6 +90,12 @@ class Telemetry:
         self._access_log = access_log
         self.registry = CollectorRegistry()
         self.registry.register(_GateGauges(readings, state_names))
+        ProcessCollector(registry=self.registry)
+        Gauge(
+            "frontdoor_asyncio_tasks",
+            "Tasks on the event loop now: one for each connection of a client, and few besides",
+            registry=self.registry,
+        ).set_function(_count_tasks)
         self._requests = Counter(
             "frontdoor_requests_total",
             "Requests that ended, by how",
@@ -167,6 +181,10 @@ class Telemetry:
     def scrape(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+def _count_tasks() -> float:
+    return len(asyncio.all_tasks())
 
 
 class _GateGauges(Collector):
