@@ -218,8 +218,9 @@ class Client:
     def _end(self, last: bytes) -> None:
         self.ended = True
         self._unwatch()
-        with suppress(OSError):  # the connection will say that it is closed
-            last = self._send(last)
+        if last:
+            with suppress(OSError):  # the connection will say that it is closed
+                last = self._send(last)
         if not last and not self._connection.stream.writing():
             self._connection.finish()
             return

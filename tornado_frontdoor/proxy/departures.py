@@ -30,18 +30,18 @@ class Departures:
 
     def watch(self, descriptor: int, on_gone: Callable[[], None]) -> None:
         """Call `on_gone` when the peer of `descriptor` has closed, reset or half-closed."""
-        stale = descriptor in self._watched
         self._watched[descriptor] = on_gone
-        if stale:
-            # The number was closed and given out again before its first owner could say so.
-            self._unregister(descriptor)
-        self._epoll.register(descriptor, _EVENTS)
+        # A connection stays registered from request to request, which saves a system call each.
+        # Whether it is, only the kernel knows: the number may stand for a new socket by now.
+        try:
+            self._epoll.modify(descriptor, _EVENTS)
+        except FileNotFoundError:
+            self._epoll.register(descriptor, _EVENTS)
 
     def forget(self, descriptor: int, on_gone: Callable[[], None]) -> None:
         """Stop watching; does nothing when `descriptor` is watched for someone else by now."""
         if self._watched.get(descriptor) == on_gone:
             del self._watched[descriptor]
-            self._unregister(descriptor)
 
     def close(self) -> None:
         """Stop watching everyone."""
@@ -51,14 +51,12 @@ class Departures:
 
     def _on_ready(self) -> None:
         for descriptor, _ in self._epoll.poll(0):
+            # Also one that left between two requests: it would be reported again and again.
+            with suppress(OSError):  # closed already: the kernel has forgotten it
+                self._epoll.unregister(descriptor)
             on_gone = self._watched.pop(descriptor, None)
-            self._unregister(descriptor)
             if on_gone is not None:
                 on_gone()
-
-    def _unregister(self, descriptor: int) -> None:
-        with suppress(OSError):  # closed already: the kernel has forgotten it
-            self._epoll.unregister(descriptor)
 
 
 def is_gone(descriptor: int) -> bool:
