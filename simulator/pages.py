@@ -13,12 +13,11 @@ from rich.text import Text
 from simulator.experiment import Result
 from simulator.options import Command
 from simulator.records import Metrics
-from simulator.report import parameters
+from simulator.report import exact_metrics, parameters
 from simulator.scenario import Scenario
 from simulator.statistics import Estimate
 from simulator.sweep import Choice, Point
-from simulator.theory import BoundedLine
-from simulator.workload import Renewal, Replay
+from simulator.workload import Replay
 
 BAR = 40
 SHARES = (
@@ -84,7 +83,7 @@ def simulate_page(
     """Print what `simulate` prints for people."""
     scenario = command.scenarios[0]
     console.print(_parameters(scenario, command))
-    exact = _exact(scenario)
+    exact = exact_metrics(scenario)
     table = Table(title="What came of it", title_justify="left", show_edge=False)
     for column in ("", "mean", "95 %", *(("exact",) if exact else ())):
         table.add_column(column, justify="left" if not column else "right")
@@ -153,45 +152,6 @@ def _timeline(result: Result) -> Table:
 def _summary(result: Result) -> str:
     parts = (("lost", "lost_share"), ("wait p95", "wait_p95_s"), ("wait p99", "wait_p99_s"))
     return ", ".join(f"{label} {number(name, result.estimate(name).mean)}" for label, name in parts)
-
-
-def _exact(scenario: Scenario) -> dict[str, float]:
-    """Return the exact values where theory has them: M/M/c/K+D and nothing besides."""
-    arrivals, service = scenario.arrivals, scenario.service
-    plain = (
-        isinstance(arrivals, Renewal)
-        and arrivals.cv == 1
-        and scenario.always_has_slots
-        and scenario.retry.kind == "none"
-        and not scenario.patience.random
-        and scenario.patience.mean == inf
-        and not scenario.hang_up
-        and scenario.tiers is None
-    )
-    if not plain or service.seconds is None or service.seconds.kind != "exp":
-        return {}
-    assert isinstance(arrivals, Renewal)
-    line = BoundedLine(
-        scenario.cap, scenario.queue, arrivals.rate, service.seconds.mean, scenario.timeout_s
-    )
-    return exact_metrics(line)
-
-
-def exact_metrics(line: BoundedLine) -> dict[str, float]:
-    """Return the exact values of metrics, by their names."""
-    return {
-        "served_share": line.served,
-        "rejected_share": line.rejected,
-        "timed_out_share": line.timed_out,
-        "lost_share": 1 - line.served,
-        "goodput_per_s": line.rate * line.served,
-        "utilization": line.utilization,
-        "queue_length_mean": line.queue_length_mean,
-        "wait_mean_s": line.wait_mean_s,
-        "wait_p50_s": line.wait_percentile_s(0.50),
-        "wait_p95_s": line.wait_percentile_s(0.95),
-        "wait_p99_s": line.wait_percentile_s(0.99),
-    }
 
 
 def notes(scenario: Scenario, command: Command) -> Iterator[str]:

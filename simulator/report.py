@@ -7,7 +7,7 @@ Rule 2: what is unknown or infinite is null; nothing is left out of what the con
 
 import json
 from collections.abc import Mapping
-from math import isfinite
+from math import inf, isfinite
 
 from simulator.experiment import Plan, Result
 from simulator.laws import Law
@@ -16,7 +16,8 @@ from simulator.records import Metrics
 from simulator.scenario import Scenario
 from simulator.statistics import Estimate
 from simulator.sweep import Choice, Point
-from simulator.workload import Service
+from simulator.theory import BoundedLine
+from simulator.workload import Renewal, Service
 
 LISTED = (
     *("rejected_share", "timed_out_share", "served_share", "lost_share", "goodput_per_s"),
@@ -93,6 +94,28 @@ def estimate_document(value: Estimate) -> dict[str, float | None]:
     return {"mean": value.mean, "ci95": value.ci95}
 
 
+def exact_metrics(scenario: Scenario) -> dict[str, float]:
+    """Return the exact values where theory has them: M/M/c/K+D and nothing besides."""
+    arrivals, service = scenario.arrivals, scenario.service
+    plain = (
+        isinstance(arrivals, Renewal)
+        and arrivals.cv == 1
+        and scenario.always_has_slots
+        and scenario.retry.kind == "none"
+        and not scenario.patience.random
+        and scenario.patience.mean == inf
+        and not scenario.hang_up
+        and scenario.tiers is None
+    )
+    if not plain or service.seconds is None or service.seconds.kind != "exp":
+        return {}
+    assert isinstance(arrivals, Renewal)
+    line = BoundedLine(
+        scenario.cap, scenario.queue, arrivals.rate, service.seconds.mean, scenario.timeout_s
+    )
+    return line.metrics()
+
+
 def simulate_document(command: Command, result: Result) -> dict[str, object]:
     """Return what `simulate --json` prints."""
     scenario = command.scenarios[0]
@@ -102,6 +125,8 @@ def simulate_document(command: Command, result: Result) -> dict[str, object]:
         "counts": result.counts(),
         "metrics": metrics_document(result),
     }
+    if exact := exact_metrics(scenario):
+        document["exact"] = exact
     if scenario.terminating:
         document["timeline"] = [list(entry) for entry in result.replications[0].timeline]
     return document

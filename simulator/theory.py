@@ -103,6 +103,22 @@ class BoundedLine:
             low, high = (low, middle) if self.served_within(middle) >= target else (middle, high)
         return high
 
+    def metrics(self) -> dict[str, float]:
+        """Return all of it by the names of the simulator's metrics."""
+        return {
+            "rejected_share": self.rejected,
+            "timed_out_share": self.timed_out,
+            "served_share": self.served,
+            "lost_share": 1 - self.served,
+            "goodput_per_s": self.rate * self.served,
+            "utilization": self.utilization,
+            "queue_length_mean": self.queue_length_mean,
+            "wait_mean_s": self.wait_mean_s,
+            "wait_p50_s": self.wait_percentile_s(0.50),
+            "wait_p95_s": self.wait_percentile_s(0.95),
+            "wait_p99_s": self.wait_percentile_s(0.99),
+        }
+
 
 def erlang_b(cap: int, load: float) -> float:
     """Return the share lost without a line, whatever the law of service."""

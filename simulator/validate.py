@@ -113,21 +113,6 @@ def cases(requests: int, *, full: bool) -> list[Case]:
     ]
 
 
-def line_exact(line: BoundedLine) -> dict[str, float]:
-    """Return the exact values of a bounded line, by metric."""
-    return {
-        "rejected_share": line.rejected,
-        "timed_out_share": line.timed_out,
-        "served_share": line.served,
-        "utilization": line.utilization,
-        "queue_length_mean": line.queue_length_mean,
-        "wait_mean_s": line.wait_mean_s,
-        "wait_p50_s": line.wait_percentile_s(0.50),
-        "wait_p95_s": line.wait_percentile_s(0.95),
-        "wait_p99_s": line.wait_percentile_s(0.99),
-    }
-
-
 def _lines(base: Scenario, *, full: bool) -> Iterator[Case]:
     loads = (0.5, 0.8, 0.95, 1.2, 2.0) if full else (0.8, 1.2)
     timeouts_s = (inf, 1.0, 3.0, 5.0) if full else (inf, 3.0)
@@ -139,7 +124,7 @@ def _lines(base: Scenario, *, full: bool) -> Iterator[Case]:
             yield Case(
                 f"M/M/6/14, load {load:g}, {told}",
                 replace(base, arrivals=Renewal(rate=rate), timeout_s=timeout_s),
-                line_exact(line),
+                line.metrics(),
             )
 
 

@@ -2,7 +2,8 @@
 
 The same cap, line, limit, rate and holds go through `frontdoor simulate`, in many replications of
 as many requests as the run had, from an empty start like its own: their spread is the sampling
-error of the run, whatever the requests have to do with one another.
+error of the run, whatever the requests have to do with one another. Beside them stand the exact
+values where theory has them: those of a run without end.
 """
 
 import json
@@ -28,12 +29,13 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One number: measured, predicted, and the standard error of one run."""
+    """One number: measured, predicted, the standard error of one run, and exact for a long one."""
 
     name: str
     measured: float
     predicted: float
     error: float
+    exact: float | None = None
 
     @property
     def errors(self) -> float:
@@ -62,7 +64,9 @@ def predict(
     for name, value in measured.items():
         metric = document["metrics"].get(name)
         if metric is not None and metric["mean"] is not None:
-            rows.append(Row(name, value, metric["mean"], (metric["ci95"] or 0.0) * scale))
+            error = (metric["ci95"] or 0.0) * scale
+            exact = document.get("exact", {}).get(name)
+            rows.append(Row(name, value, metric["mean"], error, exact))
     return rows
 
 

@@ -49,9 +49,18 @@ def prediction_table(rows: Iterable[Row]) -> Table:
     """Return the table of measured against predicted."""
     table = Table(title="measured against frontdoor simulate", title_justify="left")
     table.add_column("metric")
-    for heading in ("measured", "predicted", "standard error", "difference in errors"):
+    headings = (
+        "measured",
+        "predicted",
+        "standard error",
+        "difference in errors",
+        "exact, for ever",
+    )
+    for heading in headings:
         table.add_column(heading, justify="right")
     for row in rows:
         numbers = (row.measured, row.predicted, row.error)
-        table.add_row(row.name, *(f"{number:.6f}" for number in numbers), f"{row.errors:+.2f}")
+        exact = "" if row.exact is None else f"{row.exact:.6f}"
+        cells = (f"{number:.6f}" for number in numbers)
+        table.add_row(row.name, *cells, f"{row.errors:+.2f}", exact)
     return table

@@ -65,6 +65,14 @@ def test_json_of_simulate_has_what_the_contract_lists(capsys):
     assert "timeline" not in document
 
 
+def test_json_has_the_exact_values_where_theory_has_them(capsys):
+    line = f"simulate --cap 1 --queue 0 --rate 0.5 --service exp:2 --timeout none --json {SMALL}"
+    exact = json.loads(run(line, capsys)[1])["exact"]
+    assert exact["rejected_share"] == pytest.approx(0.5)  # Erlang B of load 1 on one slot
+    assert exact["goodput_per_s"] == pytest.approx(0.25)
+    assert "exact" not in json.loads(run(line.replace("exp:2", "hold:2"), capsys)[1])
+
+
 def test_json_of_a_burst_has_a_timeline(capsys):
     line = "simulate --cap 6 --queue 8 --burst 40 --service hold:2 --timeout 1 --json"
     document = json.loads(run(line, capsys)[1])
