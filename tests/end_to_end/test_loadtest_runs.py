@@ -16,7 +16,7 @@ TIMEOUT_S = 60
 
 SMALL = {
     "verify": ["--hold", "0.3"],
-    "mixed": ["--hold", "exp:0.1", "--rate", "20", "--seconds", "2"],
+    "mixed": ["--hold", "exp:0.2", "--rate", "20", "--seconds", "2", "--predict"],
     "streaming": ["--users", "6", "--seconds", "1"],
     "wake-storm": ["--users", "24"],
     "disconnects": ["--hold", "exp:0.1", "--seconds", "2"],
@@ -69,6 +69,11 @@ def test_a_small_run_keeps_all_laws(scenario: str, tmp_path: Path) -> None:
     for name in ("report.html", "locust_stats.csv", "exact.csv", "summary.json"):
         assert (reports / name).stat().st_size > 0
     assert processes_of(tmp_path) == []
+    if "--predict" in SMALL[scenario]:
+        line = next(line for line in said.splitlines() if "wait_p95_s" in line)
+        measured, predicted, error, _, exact = (float(cell) for cell in line.split("│")[2:7])
+        assert measured == pytest.approx(predicted, abs=4 * error)
+        assert exact == pytest.approx(0.155219, abs=1e-6)  # M/M/6/14 at 20/s, 0.2 s, by hand
 
 
 def test_workers_bring_all_their_requests_to_the_master(tmp_path: Path) -> None:
