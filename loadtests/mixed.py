@@ -6,13 +6,9 @@ Each of the three models gets `--rate` requests a second, as a Poisson process, 
     locust -f loadtests/mixed.py --headless --users 4 --rate 2.4 --hold exp:2 --seconds 300
 """
 
-from typing import Any, cast
-
-from locust import events
-from locust.env import Environment
+from typing import cast
 
 from loadtests.kit.dialects import Call, Surface
-from loadtests.kit.hooks import on
 from loadtests.kit.users import Open
 
 
@@ -32,9 +28,3 @@ class Source(Open):
             Call(surface=surface, model=model, hold_s=self.hold_s(), stream=stream, tokens=2),
             due_s,
         )
-
-
-@on(events.init)
-def _share_the_rate(environment: Environment, **_: Any) -> None:
-    if environment.parsed_options is not None:
-        Source.sources = max(1, environment.parsed_options.num_users or 1)

@@ -13,7 +13,11 @@ class Arrivals(mixed.Source):
     """The source of arrivals."""
 
     fixed_count = 1
-    sources = 1
+
+    @property
+    def sources(self) -> int:
+        """It is alone."""
+        return 1
 
 
 class Readers(streaming.Reader):

@@ -76,6 +76,10 @@ def forget(environment: Environment, **_: Any) -> None:
     _finished = 0
     samples.take()
     environment.process_exit_code = None
+    options, runner = environment.parsed_options, environment.runner
+    if options is not None and runner is not None and not isinstance(runner, WorkerRunner):
+        # Workers are sent it with the options of ours, but not how many users were asked for.
+        options.all_users = runner.target_user_count
 
 
 def done(environment: Environment) -> None:

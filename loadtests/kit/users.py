@@ -27,6 +27,8 @@ HOST = "http://127.0.0.1:8080"
 ENDING = (STATE_STOPPING, STATE_CLEANUP, STATE_STOPPED)
 
 _numbers = itertools.count()
+_sources: list[int] = []
+"""The numbers of the open-loop users of this process."""
 _gate = Event()
 
 
@@ -34,6 +36,7 @@ _gate = Event()
 def _begin(**_: Any) -> None:
     global _numbers  # noqa: PLW0603 - on the web page a run may follow a run
     _numbers = itertools.count()
+    _sources.clear()
     _gate.clear()
 
 
@@ -161,8 +164,17 @@ class Open(Caller):
     """A source of requests that come when they are due, whatever became of those before."""
 
     abstract = True
-    sources: ClassVar[int] = 1
-    """How many such users share the rate."""
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        self.is_first = not _sources
+        """Whether this is the first source of its process."""
+        _sources.append(self.number)
+
+    @property
+    def sources(self) -> int:
+        """How many such users share the rate, in all processes together."""
+        return int(self.options.all_users)
 
     def part(self) -> None:
         """Begin each request when it is due; then wait for all that are under way."""
@@ -189,7 +201,7 @@ class Open(Caller):
         options = self.options
         if options.trace:
             # One source plays it: rows dealt out to several would need them to agree on who is who.
-            plays = self.worker == self.number == 0
+            plays = self.sources == 1 or (self.worker == 0 and self.is_first)
             return arrivals.trace(Path(options.trace), options.thin if plays else 0.0, self.rng)
         return arrivals.poisson(self.kinds * options.rate / self.sources, self.rng)
 

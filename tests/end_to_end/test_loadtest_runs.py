@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -80,6 +81,32 @@ def test_workers_bring_all_their_requests_to_the_master(tmp_path: Path) -> None:
     code, said = finish(loadtest(tmp_path, "verify", "--hold", "0.2", "--processes", "2"))
     assert code == 0, said
     assert summary_of(tmp_path)["models"] == {"reasoning": {"served": 14, "refused": 26}}
+
+
+def test_workers_elsewhere_share_the_rate_that_the_master_was_told(tmp_path: Path) -> None:
+    # Nobody listens: what counts is how many requests were due.
+    locust = [sys.executable, "-m", "locust", "-f", "loadtests/mixed.py", "--headless"]
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    master = [
+        *("--master", "--master-bind-port", port, "--expect-workers", "2", "--users", "4"),
+        *("--spawn-rate", "4", "--host", "http://127.0.0.1:9", "--out", str(tmp_path)),
+        *("--rate", "20", "--seconds", "2"),
+    ]
+    worker = ["--worker", "--master-port", port]
+    processes = [
+        subprocess.Popen([*locust, *options], cwd=ROOT, stderr=subprocess.DEVNULL)
+        for options in (master, worker, worker)
+    ]
+    try:
+        assert processes[0].wait(TIMEOUT_S) == 1
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait(TIMEOUT_S)
+    offered = summary_of(tmp_path)["offered"]
+    assert 60 < offered["due"] < 200  # of 120; four that do not share would make it 480
+    assert offered["behind_share"] == 0
 
 
 def test_a_missed_objective_is_the_exit_code(tmp_path: Path) -> None:
