@@ -24,7 +24,9 @@ EVENT = (
     b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"reasoning",'
     b'"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}]}\n\n'
 )
-CHUNK = b"%x\r\n%b\r\n" % (len(EVENT), EVENT)
+# By turns: LiteLLM ends a stream that says the same a hundred times.
+EVENTS = (EVENT, EVENT.replace(b" word", b" more"))
+CHUNKS = [b"%x\r\n%b\r\n" % (len(event), event) for event in EVENTS]
 FINISH = EVENT.replace(b'"finish_reason":null', b'"finish_reason":"stop"')
 LAST = b"%x\r\n%b\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n" % (len(FINISH), FINISH)
 
@@ -71,7 +73,7 @@ class Connection(asyncio.Protocol):
             self.transport.write(LAST)
             return
         self.left -= 1
-        self.transport.write(CHUNK)
+        self.transport.write(CHUNKS[self.left % 2])
         asyncio.get_running_loop().call_later(self.gap_s, self.send_chunk)
 
 

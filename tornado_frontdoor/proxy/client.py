@@ -38,6 +38,15 @@ def new_request_id() -> str:
     return f"{time_ns() // 1_000_000:012x}{token_hex(7)}"
 
 
+def _plain(headers: HTTPHeaders) -> dict[str, str]:
+    """Return the headers by lower-case name; one that comes several times is joined by commas."""
+    plain: dict[str, str] = {}
+    for name, value in headers.get_all():
+        folded = name.lower()
+        plain[folded] = f"{plain[folded]},{value}" if folded in plain else value
+    return plain
+
+
 class Place:
     """What the clients of one listener share."""
 
@@ -96,7 +105,7 @@ class Client:
         self._descriptor = connection.stream.socket.fileno()
         self.id = new_request_id()
         self.arrived_s = monotonic()
-        self.headers: dict[str, str] = {name.lower(): value for name, value in headers.items()}
+        self.headers = _plain(headers)
         self.found: Any = None
         """Whatever the service learned from the head and wants back with the body."""
         self.body = b""

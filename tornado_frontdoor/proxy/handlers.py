@@ -47,7 +47,8 @@ class FrontDoor:
     def __init__(
         self, surfaces: Sequence[Surface], fallback: Surface, telemetry: Telemetry, started_s: int
     ) -> None:
-        self._surfaces = surfaces
+        prefixes = [(prefix, surface) for surface in surfaces for prefix in surface.prefixes]
+        self._prefixes = sorted(prefixes, key=lambda pair: len(pair[0]), reverse=True)
         self._fallback = fallback
         """Renders what belongs to no surface."""
         self._telemetry = telemetry
@@ -124,13 +125,10 @@ class FrontDoor:
 
     def _surface_of(self, path: str) -> Surface | None:
         """Return the surface that answers for a path: the one with the longest prefix of it."""
-        candidates = [
-            (len(prefix), surface)
-            for surface in self._surfaces
-            for prefix in surface.prefixes
-            if path == prefix or path.startswith(prefix + "/")
-        ]
-        return max(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
+        for prefix, surface in self._prefixes:
+            if path == prefix or path.startswith(prefix + "/"):
+                return surface
+        return None
 
     def _refused(self, client: Client, surface: Surface | None, refusal: Refusal) -> Document:
         record = Record(client.id, surface.name if surface else "", client.arrived_s)

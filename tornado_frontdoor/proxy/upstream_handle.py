@@ -56,15 +56,19 @@ def make_handle() -> Any:
         (pycurl.BUFFERSIZE, BUFFER_BYTES),
     ):
         curl.setopt(option, value)
-    curl.shape = None
+    curl.shape = curl.where = None
     return curl
 
 
 def prepare(curl: Any, call: UpstreamCall, transfer: Transfer) -> None:
     """Tell `curl` this call; raises ValueError or pycurl.error when it cannot be sent."""
-    curl.setopt(pycurl.URL, call.url)
     curl.setopt(pycurl.HTTPHEADER, header_lines(call.headers))
-    curl.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(call.connect_timeout_s * 1000)))
+    where = (call.url, call.connect_timeout_s)
+    if where != curl.where:
+        curl.where = None  # stays so when an option is refused
+        curl.setopt(pycurl.URL, call.url)
+        curl.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(call.connect_timeout_s * 1000)))
+        curl.where = where
     method, body = call.method, call.body
     shape = (method, bool(body) or method == "POST")
     if shape != curl.shape:
