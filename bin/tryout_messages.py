@@ -91,8 +91,11 @@ def ask(say: Say, client: anthropic.Anthropic) -> None:
         f"{moments[-1]:.3f} s; {told(final)}",
         holds=kinds[-1] == "message_stop" and whole(final),
     )
-    count = client.messages.count_tokens(model="claude-local", messages=messages).input_tokens
-    say(f"counted: {count} tokens; the message was {plain.usage.input_tokens}", holds=count > 0)
+    try:
+        count = client.messages.count_tokens(model="claude-local", messages=messages).input_tokens
+        say(f"counted: {count} tokens; the message was {plain.usage.input_tokens}", holds=count > 0)
+    except anthropic.NotFoundError as error:  # llama.cpp's /tokenize knows no messages
+        say(f"counted: {message_of(error)}")
     say(f"models: {[model.id for model in client.models.list()]}")
     refusals: list[tuple[type[anthropic.APIStatusError], str, str, int]] = [
         (anthropic.NotFoundError, "an unknown model", "gpt-9", 1),

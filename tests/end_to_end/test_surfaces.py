@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from doorway import CHAT, doorway
@@ -166,8 +165,7 @@ def test_a_third_dialect_needs_nothing_below_the_surfaces() -> None:
 
     async def scenario() -> None:
         async with doorway({"hold": 0.3}, cap=1, queue=1) as door:
-            surfaces: Any = door.app.door._surfaces
-            surfaces.append(Telegram())
+            door.app.door._prefixes.append(("/telegram", Telegram()))
             path, text = "/telegram/reasoning", b'hi\nstand_in:{"text": "ALL WELL STOP"}'
             first = await door.begin(MESSAGES, ask())
             await door.inside(1)
