@@ -70,14 +70,20 @@ class Reading:
 # What a text can mean. Each raises ValueError with what is wrong.
 
 
+LEAST, MOST = 1e-12, 1e12
+"""Beyond them squares and products are no floats any more."""
+
+
 def number(text: str) -> float:
-    """Return a finite number."""
+    """Return a number that is 0 or of a size that can be reckoned with."""
     try:
         value = float(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a number") from None
     if not isfinite(value):
         raise ValueError(f"{text!r} is not a finite number")
+    if value and not LEAST <= abs(value) <= MOST:
+        raise ValueError(f"{text!r} is not within {LEAST:g} to {MOST:g}")
     return value
 
 

@@ -113,7 +113,8 @@ def exact_metrics(scenario: Scenario) -> dict[str, float]:
     line = BoundedLine(
         scenario.cap, scenario.queue, arrivals.rate, service.seconds.mean, scenario.timeout_s
     )
-    return line.metrics()
+    exact = line.metrics()
+    return exact if all(isfinite(value) for value in exact.values()) else {}
 
 
 def simulate_document(command: Command, result: Result) -> dict[str, object]:

@@ -9,9 +9,13 @@ constant deadline; the rest is in any book on queues.
 """
 
 from dataclasses import dataclass
-from math import exp, factorial, inf
+from math import exp, factorial, inf, log
 
-from scipy.special import gammainc
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammainc, gammaln, logsumexp
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,52 +28,54 @@ class BoundedLine:
     mean_s: float
     timeout_s: float = inf
 
-    def _states(self) -> tuple[list[float], list[float]]:
-        """Return the probabilities of 0..c in service, and of 1..q waiting."""
-        load = self.rate * self.mean_s
-        below = [1.0]
-        for j in range(1, self.cap + 1):
-            below.append(below[-1] * load / j)
-        line = [
-            below[-1] * (load / self.cap) ** k * self._done(k, self.timeout_s)
-            for k in range(1, self.queue + 1)
-        ]
-        total = sum(below) + sum(line)
-        return [p / total for p in below], [p / total for p in line]
+    def _states(self) -> tuple[Floats, Floats]:
+        """Return the logarithms of the probabilities of 0..c in service, and of 1..q waiting.
 
-    def _done(self, count: int, within_s: float) -> float:
-        """Return the chance that a full system ends `count` services within that time."""
+        Logarithms, because the terms of a long line or of many slots are no floats.
+        """
+        load = self.rate * self.mean_s
+        served = np.arange(self.cap + 1)
+        below = served * log(load) - gammaln(served + 1)
+        k = np.arange(1, self.queue + 1)
+        line = below[-1] + k * log(load / self.cap) + self._log_done(k, self.timeout_s)
+        total = logsumexp(np.concatenate([below, line]))
+        return below - total, line - total
+
+    def _log_done(self, count: NDArray[np.int_], within_s: float) -> Floats:
+        """Return the logarithm of the chance that a full system ends so many services in time."""
         if within_s == inf:
-            return 1.0
-        return float(gammainc(count, self.cap * within_s / self.mean_s))
+            return np.zeros(len(count))
+        with np.errstate(divide="ignore"):  # no chance at all is minus infinity
+            return np.log(gammainc(count, self.cap * within_s / self.mean_s))
 
     @property
     def rejected(self) -> float:
         """Share that finds slots and line full."""
         below, line = self._states()
-        return line[-1] if line else below[-1]
+        return exp(line[-1] if self.queue else below[-1])
 
     @property
     def at_once(self) -> float:
         """Share that is served without waiting."""
-        return sum(self._states()[0][:-1])
+        return float(np.exp(self._states()[0][:-1]).sum())
 
     @property
     def timed_out(self) -> float:
         """Share that waits for `timeout_s` in vain."""
         if self.timeout_s == inf or not self.queue:
             return 0.0
-        arrivals = self.rate * self.timeout_s
-        first = exp(-self.cap * self.timeout_s / self.mean_s)
-        terms = (arrivals**j / factorial(j) for j in range(self.queue))
-        return self._states()[0][-1] * first * sum(terms)
+        full = self._states()[0][-1]
+        j = np.arange(self.queue)
+        terms = j * log(self.rate * self.timeout_s) - gammaln(j + 1)
+        return exp(full - self.cap * self.timeout_s / self.mean_s + logsumexp(terms))
 
     def served_within(self, wait_s: float) -> float:
         """Share that is served after waiting at most `wait_s`, those served at once included."""
-        full = self._states()[0][-1]
+        below, _ = self._states()
+        j = np.arange(self.queue)
         load = self.rate * self.mean_s / self.cap
-        waited = sum(load**j * self._done(j + 1, wait_s) for j in range(self.queue))
-        return self.at_once + full * waited
+        waited = below[-1] + j * log(load) + self._log_done(j + 1, wait_s)
+        return float(np.exp(below[:-1]).sum() + np.exp(waited).sum())
 
     @property
     def served(self) -> float:
@@ -84,7 +90,7 @@ class BoundedLine:
     @property
     def queue_length_mean(self) -> float:
         """Mean number that waits."""
-        return sum(k * p for k, p in enumerate(self._states()[1], start=1))
+        return float(np.arange(1, self.queue + 1) @ np.exp(self._states()[1]))
 
     @property
     def wait_mean_s(self) -> float:
@@ -97,8 +103,10 @@ class BoundedLine:
         target = share * self.served
         if self.at_once >= target:
             return 0.0
-        low, high = 0.0, self.timeout_s if self.timeout_s < inf else 100.0 * self.mean_s
-        for _ in range(100):
+        low, high = 0.0, self.timeout_s if self.timeout_s < inf else self.mean_s
+        while self.timeout_s == inf and self.served_within(high) < target:
+            high *= 2
+        for _ in range(60):
             middle = (low + high) / 2
             low, high = (low, middle) if self.served_within(middle) >= target else (middle, high)
         return high

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from typing import Any
 
 import pytest
 from doorway import CHAT, doorway
@@ -398,5 +399,24 @@ def test_random_bytes_break_nothing() -> None:
                     wire.reset()
             await door.at_rest()
             assert (await door.call(CHAT, chat())).status == 200
+
+    asyncio.run(scenario())
+
+
+def test_a_header_that_comes_several_times_reaches_the_engine_whole(kit: Any) -> None:
+    heads: list[bytes] = []
+
+    async def serve(reader: Any, writer: Any) -> None:
+        heads.append((await kit.read_request(reader))[0])
+        writer.write(kit.answer())
+
+    async def scenario() -> None:
+        async with kit.engine(serve) as engine, doorway(url=engine.url) as door:
+            wire = await door.wire()
+            raw = request(CHAT, chat(), X_Tag="a")
+            wire.raw(raw.replace(b"\r\n\r\n", b"\r\nx-tag: b\r\nX-TAG: c\r\n\r\n", 1))
+            assert (await wire.reply()).status == 200
+            assert b"\r\nx-tag: a,b,c\r\n" in heads[0]
+            wire.leave()
 
     asyncio.run(scenario())

@@ -291,3 +291,25 @@ def test_a_storm_of_aborts_and_failures_leaks_no_handle_and_no_connection(
             await kit.until(lambda: engine.open == 0)
 
     asyncio.run(scenario())
+
+
+def test_a_url_that_is_refused_twice_never_goes_where_its_handle_went_before(kit: Any) -> None:
+    async def serve(reader: Any, writer: Any) -> None:
+        while not reader.at_eof():
+            await kit.read_request(reader)
+            writer.write(kit.answer())
+
+    async def scenario() -> None:
+        async with kit.engine(serve) as engine, kit.client() as client:
+            for url, end in (
+                (engine.url, TransferEnd.COMPLETE),
+                ("http://\u20ac/", TransferEnd.CONNECT_FAILED),
+                ("http://\u20ac/", TransferEnd.CONNECT_FAILED),
+                (engine.url, TransferEnd.COMPLETE),
+            ):
+                taker = kit.Taker()
+                client.start(kit.call(url), taker)
+                assert await taker.end() is end
+            assert len(client._curls) == 1
+
+    asyncio.run(scenario())

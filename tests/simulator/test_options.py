@@ -147,3 +147,8 @@ def test_limit_on_nothing_is_a_fault(slo):
 def test_missing_log_is_a_fault():
     with pytest.raises(UsageError, match="cannot read nowhere"):
         replay_of({"LOG": "nowhere", "--cap": "6", "--queue": "8"})
+
+
+def test_numbers_that_cannot_be_reckoned_with_are_refused():
+    assert faults("--rate 1e300") == ["--rate: '1e300' is not within 1e-12 to 1e+12"]
+    assert faults("--rate 1e-300") == ["--rate: '1e-300' is not within 1e-12 to 1e+12"]

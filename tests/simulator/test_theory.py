@@ -211,3 +211,26 @@ def test_burst_of_exponential_requests():
 
 def test_constant_service_waits_half_as_long():
     assert constant_service_wait(6, 2.4, 2.0) == pytest.approx((0.495683, 0.453130), abs=6e-7)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        BoundedLine(6, 200, 2.0, 2.0, 30.0),
+        BoundedLine(6, 5000, 3.0, 2.0, 30.0),
+        BoundedLine(2, 300, 10.0, 1000.0),
+        BoundedLine(1, 150, 1.0, 2.0),
+        BoundedLine(1000, 8, 450.0, 2.0, 30.0),
+        BoundedLine(1000, 5000, 600.0, 2.0, 3.0),
+    ],
+)
+def test_long_lines_and_many_slots_have_exact_values_too(line):
+    shares = line.rejected + line.timed_out + line.served
+    assert shares == pytest.approx(1.0)
+    assert line.utilization <= 1 + 1e-9
+    for share in (0.5, 0.95, 0.99):
+        wait_s = line.wait_percentile_s(share)
+        if wait_s:
+            assert line.served_within(wait_s) == pytest.approx(share * line.served)
+    metrics = line.metrics()
+    assert metrics["wait_p50_s"] <= metrics["wait_p95_s"] <= metrics["wait_p99_s"]

@@ -43,7 +43,9 @@ def _plain(headers: HTTPHeaders) -> dict[str, str]:
     plain: dict[str, str] = {}
     for name, value in headers.get_all():
         folded = name.lower()
-        plain[folded] = f"{plain[folded]},{value}" if folded in plain else value
+        if folded in plain:
+            return {name.lower(): joined for name, joined in headers.items()}
+        plain[folded] = value
     return plain
 
 

@@ -119,7 +119,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
         curl = self._free_list.pop() if self._free_list else self._grow()
         try:
             prepare(curl, call, transfer)
-        except (pycurl.error, ValueError, TypeError) as error:
+        except (pycurl.error, ValueError, TypeError, OverflowError) as error:
             self._free_list.append(curl)
             self._loop.call_soon(transfer.finish, TransferEnd.CONNECT_FAILED, str(error))
             return transfer

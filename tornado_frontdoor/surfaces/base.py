@@ -43,7 +43,7 @@ class Route(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One HTTP request as a surface sees it. `headers` has lower-case names, last value wins."""
+    """One HTTP request as a surface sees it; `headers` has lower-case names, repeats joined."""
 
     route: Route
     query: str

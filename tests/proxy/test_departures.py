@@ -1,0 +1,72 @@
+"""The epoll that notices clients who leave, by itself: numbers given out again, nobody watching."""
+
+import asyncio
+import socket
+
+import pytest
+
+from tornado_frontdoor.proxy.departures import Departures
+
+
+async def turns() -> None:
+    """Let the loop look at its descriptors a few times; what was closed before shows by then."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_departure_is_reported_once_whether_or_not_somebody_watches(watched: bool) -> None:
+    async def scenario() -> None:
+        departures = Departures()
+        told: list[str] = []
+
+        def on_gone() -> None:
+            told.append("gone")
+
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            departures.watch(ours.fileno(), on_gone)
+            if not watched:
+                departures.forget(ours.fileno(), on_gone)
+            theirs.shutdown(socket.SHUT_WR)
+            await turns()
+            assert told == ["gone"] * watched
+            assert departures._epoll.poll(0) == []  # or the loop would never sleep again
+            departures.watch(ours.fileno(), on_gone)  # who is gone already is told of at once
+            await turns()
+            assert told == ["gone"] * (1 + watched)
+        departures.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_number_that_was_given_out_again_is_watched_for_its_new_owner() -> None:
+    async def scenario() -> None:
+        departures = Departures()
+        told: list[str] = []
+
+        def first() -> None:
+            told.append("first")
+
+        def second() -> None:
+            told.append("second")
+
+        old, old_peer = socket.socketpair()
+        number = old.fileno()
+        departures.watch(number, first)
+        old.close()
+        new, new_peer = socket.socketpair()
+        ours, theirs = (new, new_peer) if new.fileno() == number else (new_peer, new)
+        assert ours.fileno() == number
+        departures.watch(number, second)
+        departures.forget(number, first)  # late, and of somebody else
+        old_peer.close()
+        await turns()
+        assert told == []
+        theirs.close()
+        await turns()
+        assert told == ["second"]
+        ours.close()
+        departures.close()
+
+    asyncio.run(scenario())
