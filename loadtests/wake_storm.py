@@ -19,6 +19,7 @@ from locust.runners import WorkerRunner
 
 from loadtests.kit.dialects import Call, Surface
 from loadtests.kit.hooks import on
+from loadtests.kit.run import samples
 from loadtests.kit.users import Caller
 
 MODELS = ("text", "ocr", "embed")
@@ -33,6 +34,7 @@ def put_all_to_sleep(environment: Environment, **_: Any) -> None:
     if isinstance(environment.runner, WorkerRunner) or environment.parsed_options is None:
         return
     options = environment.parsed_options
+    awake = 0
     for model in MODELS:
         url = f"{options.admin}/admin/sleep/{model}?level={options.level}"
         try:
@@ -44,6 +46,12 @@ def put_all_to_sleep(environment: Environment, **_: Any) -> None:
         except urllib.error.HTTPError as error:
             with error:
                 log.warning("%s stays awake: the front door answered %s", model, error.code)
+            awake += 1
+        except (OSError, ValueError) as error:
+            samples.failures[f"--admin {options.admin}: {error}"] += 1
+            return
+    if awake == len(MODELS):
+        samples.failures["no engine could be put to sleep: not a wake storm"] += 1
 
 
 class OneOfTheCrowd(Caller):

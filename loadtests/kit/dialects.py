@@ -71,6 +71,17 @@ class Call:
         return json.dumps(asked).encode()
 
 
+ANSWERS: dict[Surface, str] = {"openai": "choices", "anthropic": "content", "embeddings": "data"}
+
+
+def is_answer(surface: Surface, body: bytes) -> bool:
+    """Tell whether the body of a 200 answers what was asked."""
+    try:
+        return bool(json.loads(body)[ANSWERS[surface]])
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
 def understand(surface: Surface, event: bytes) -> Event:
     """Return what one event of a stream is: a visible token, a thought, the end, an error."""
     data = b"".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))

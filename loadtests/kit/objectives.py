@@ -1,13 +1,18 @@
 """Objectives of a run, and whether they were met: `waited_p95_s=2.5,failed_share=0`.
 
 Names are `VALUE_STATISTIC_s` (`total_p99_s`, `first_token_p50_s`, `gap_mean_s`, `waited_max_s`),
-over all groups, or a share of all requests: `failed_share`, `refused_share`, `left_share`.
+over all groups, or a share of all requests: `failed_share`, `refused_share`, `left_share`. A value
+that is named `refused`, `left` or `failed` is how long such requests took.
 """
 
 from dataclasses import dataclass
 
 from loadtests.kit.samples import Samples, digest
 
+VALUES = (
+    *("total", "waited", "added", "first_token", "visible", "gap", "lag"),
+    *("refused", "left", "failed"),
+)
 STATISTICS = ("mean", "p50", "p95", "p99", "max")
 SHARES = ("failed", "refused", "left", "served")
 
@@ -54,7 +59,7 @@ def _parse(text: str) -> Objective:
     name, equals, most = text.partition("=")
     value, _, statistic = name.removesuffix("_s").rpartition("_")
     known = name.removesuffix("_share") in SHARES or (
-        name.endswith("_s") and value and statistic in STATISTICS
+        name.endswith("_s") and value in VALUES and statistic in STATISTICS
     )
     try:
         if equals and known:

@@ -9,17 +9,17 @@ Rule 3: the exit code is the gate: 1 when a request failed, an objective was mis
 
 import json
 import logging
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import gevent
 from locust import events
 from locust.env import Environment
-from locust.runners import WorkerRunner
+from locust.runners import MasterRunner, WorkerRunner
 
-from loadtests.kit import objectives
-from loadtests.kit.arrivals import BEHIND_ALLOWED, behind_share
+from loadtests.kit import arrivals, holds, objectives
 from loadtests.kit.hooks import fire, on
 from loadtests.kit.samples import Samples, digest
 
@@ -28,6 +28,7 @@ log = logging.getLogger("loadtests")
 samples = Samples()
 """What this process measured; on a master, what all its workers did."""
 _finished = 0
+_lookout: gevent.Greenlet | None = None
 
 
 @on(events.init_command_line_parser)
@@ -40,6 +41,7 @@ def add_options(parser: Any) -> None:
     add("--trace", default="", help="open loop: take the arrivals from this CSV file")
     add("--thin", type=float, default=1.0, help="share of the trace's rows that is kept")
     add("--seed", type=int, default=1, help="of everything that is drawn")
+    add("--real", action="store_true", help="engines are no stand-ins: do not count their tokens")
     add("--admin", default="http://127.0.0.1:8010", help="the front door's admin listener")
     add("--level", type=int, default=1, help="wake-storm: how deep the engines sleep at first")
     add("--slo", default="", help="objectives, as in waited_p95_s=2.5,refused_share=0.02")
@@ -53,12 +55,36 @@ def set_up(environment: Environment, **_: Any) -> None:
     runner = environment.runner
     if options is None or runner is None:
         return
-    objectives.parse(options.slo)  # a wrong one is told before anything starts
+    if mistake := _mistake(options):  # told before anything starts
+        print(f"locust: {mistake}", file=sys.stderr)
+        raise SystemExit(2)
     if isinstance(runner, WorkerRunner):
         on(environment.events.report_to_master)(_report)
     else:
         on(environment.events.worker_report)(_take_report)
         runner.register_message("part-done", _part_done)
+
+
+def _mistake(options: Any) -> str | None:
+    """Return what is wrong with the options, by the first that is."""
+    checks: dict[str, Callable[[], object]] = {
+        "--slo": lambda: objectives.parse(options.slo),
+        "--hold": lambda: holds.parse(options.hold),
+        "--thin": lambda: arrivals.share(options.thin),
+        "--trace": lambda: options.trace and arrivals.read_trace(Path(options.trace)),
+        "--out": lambda: _make_folder(options.out),
+    }
+    for option, check in checks.items():
+        try:
+            check()
+        except (ValueError, OSError) as error:
+            return f"{option}: {error}"
+    return None
+
+
+def _make_folder(path: str) -> None:
+    if path:
+        Path(path).mkdir(parents=True, exist_ok=True)
 
 
 def _report(data: dict[str, Any], **_: Any) -> None:
@@ -72,7 +98,7 @@ def _take_report(data: Mapping[str, Any], **_: Any) -> None:
 @on(events.test_start)
 def forget(environment: Environment, **_: Any) -> None:
     """Begin anew: on the web page a run may follow a run."""
-    global _finished  # noqa: PLW0603 - one run in a process
+    global _finished, _lookout  # noqa: PLW0603 - one run in a process
     _finished = 0
     samples.take()
     environment.process_exit_code = None
@@ -80,6 +106,19 @@ def forget(environment: Environment, **_: Any) -> None:
     if options is not None and runner is not None and not isinstance(runner, WorkerRunner):
         # Workers are sent it with the options of ours, but not how many users were asked for.
         options.all_users = runner.target_user_count
+    if isinstance(runner, MasterRunner) and not _lookout:
+        _lookout = gevent.spawn(_look_after_workers, environment)
+
+
+def _look_after_workers(environment: Environment) -> None:
+    """End the run when a worker is gone: what it was doing will never be reported."""
+    runner = environment.runner
+    while isinstance(runner, MasterRunner):
+        gevent.sleep(1)
+        if runner.clients.missing:
+            samples.failures["worker gone, with what it measured"] = len(runner.clients.missing)
+            _end(environment)
+            return
 
 
 def done(environment: Environment) -> None:
@@ -113,6 +152,9 @@ def judge(environment: Environment, **_: Any) -> None:
     if options is None or runner is None or isinstance(runner, WorkerRunner):
         return
     summary = summarise(options.slo)
+    unfinished = getattr(options, "all_users", 0) - _finished
+    if unfinished > 0:
+        summary["complaints"].append(f"{unfinished} of {options.all_users} users were cut short")
     for complaint in summary["complaints"]:
         log.error(complaint)
     if options.out:
@@ -124,14 +166,14 @@ def judge(environment: Environment, **_: Any) -> None:
 def summarise(slo: str) -> dict[str, Any]:
     """Return everything that was counted and measured, and what is wrong with it."""
     verdicts = [objectives.judge(objective, samples) for objective in objectives.parse(slo)]
-    behind = behind_share(samples.offered["due"], samples.offered["begun"])
+    behind = arrivals.behind_share(samples.offered["due"], samples.offered["begun"])
     complaints = [f"{count} x {failure}" for failure, count in samples.failures.items()]
     complaints += [
         f"{verdict.objective.name} is {verdict.value}, not <= {verdict.objective.most}"
         for verdict in verdicts
         if not verdict.met
     ]
-    if behind > BEHIND_ALLOWED:
+    if behind > arrivals.BEHIND_ALLOWED:
         complaints.append(
             f"the offered load fell behind: {samples.offered['begun']} of "
             f"{samples.offered['due']} due requests began in time"

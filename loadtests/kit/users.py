@@ -17,7 +17,7 @@ from locust.env import Environment
 from locust.exception import StopUser
 from locust.runners import STATE_CLEANUP, STATE_STOPPED, STATE_STOPPING, WorkerRunner
 
-from loadtests.kit import arrivals
+from loadtests.kit import arrivals, holds
 from loadtests.kit.dialects import Call
 from loadtests.kit.hooks import on
 from loadtests.kit.run import done, samples, show
@@ -37,6 +37,7 @@ def _begin(**_: Any) -> None:
     global _numbers  # noqa: PLW0603 - on the web page a run may follow a run
     _numbers = itertools.count()
     _sources.clear()
+    Caller.surfaces.clear()
     _gate.clear()
 
 
@@ -106,12 +107,17 @@ class Caller(User):
 
     def hold_s(self) -> float:
         """Draw how long the engine is to hold a request."""
-        law, _, mean = self.options.hold.rpartition(":")
-        return self.rng.expovariate(1 / float(mean)) if law == "exp" else float(mean)
+        return holds.parse(self.options.hold)(self.rng)
 
     def ask(self, call: Call, due_s: float | None = None, **how: Any) -> Visit:
         """Make one request, and write down how it went."""
-        seen = visit(self.client, call, monotonic() if due_s is None else due_s, **how)
+        due_s = monotonic() if due_s is None else due_s
+        tokens = None if self.options.real else call.tokens + call.thoughts
+        try:
+            seen = visit(self.client, call, due_s, tokens=tokens, **how)
+        except gevent.GreenletExit:
+            samples.count(call.model, call.group, "failed", "cut short by the end of the run")
+            raise
         self._count(call, seen)
         return seen
 
@@ -182,13 +188,16 @@ class Open(Caller):
         under_way = Group()
         start_s, seconds = monotonic(), self.options.seconds
         schedule = arrivals.until(seconds, self.schedule())
-        for at_s in schedule:
-            gevent.sleep(max(0.0, start_s + at_s - monotonic()))
-            if self.is_ending:
-                break
-            samples.offered["due"] += 1
-            under_way.spawn(self._begin, start_s + at_s, start_s + seconds)
-        under_way.join()
+        try:
+            for at_s in schedule:
+                gevent.sleep(max(0.0, start_s + at_s - monotonic()))
+                if self.is_ending:
+                    break
+                samples.offered["due"] += 1
+                under_way.spawn(self._begin, start_s + at_s, start_s + seconds)
+            under_way.join()
+        finally:
+            under_way.kill()  # nobody, unless the run was cut short
 
     def _begin(self, due_s: float, end_s: float) -> None:
         now_s = monotonic()

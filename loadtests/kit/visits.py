@@ -16,7 +16,7 @@ import gevent
 from geventhttpclient import HTTPClient
 from geventhttpclient.response import HTTPParseError, HTTPSocketPoolResponse
 
-from loadtests.kit.dialects import PATHS, Call, reason_of, understand
+from loadtests.kit.dialects import PATHS, Call, is_answer, reason_of, understand
 
 Kind = Literal["served", "refused", "left", "failed"]
 
@@ -46,7 +46,7 @@ class Visit:
 
 
 class TruncatedError(Exception):
-    """A stream ended without its last event, or with an error."""
+    """An answer that is not whole: the last event or tokens are missing, or it is an error."""
 
 
 def client_of(host: str) -> HTTPClient:
@@ -60,15 +60,25 @@ def client_of(host: str) -> HTTPClient:
 
 
 def visit(
-    client: HTTPClient, call: Call, due_s: float, *, leave_s: float | None = None, read: int = -1
+    client: HTTPClient,
+    call: Call,
+    due_s: float,
+    *,
+    leave_s: float | None = None,
+    read: int = -1,
+    tokens: int | None = None,
 ) -> Visit:
-    """Make one request; `leave_s`: hang up then, `read`: hang up after so many events."""
+    """Make one request; `leave_s`: hang up then, `read`: hang up after so many events.
+
+    A whole stream without exactly `tokens` tokens is a failure, unless that is None.
+    """
     seen = Visit()
     leaving = gevent.Timeout(leave_s) if leave_s is not None else None
     try:
         if leaving is not None:
             leaving.start()
         _converse(client, call, due_s, seen, read)
+        _count_tokens(call, seen, tokens)
     except gevent.Timeout as timeout:
         if timeout is not leaving:
             raise
@@ -81,6 +91,11 @@ def visit(
             leaving.close()
     seen.total_s = monotonic() - due_s
     return seen
+
+
+def _count_tokens(call: Call, seen: Visit, tokens: int | None) -> None:
+    if seen.kind == "served" and call.stream and tokens not in {None, seen.tokens}:
+        raise TruncatedError(f"{seen.tokens} of {tokens} tokens")
 
 
 def _phase(seen: Visit) -> str:
@@ -100,7 +115,10 @@ def _converse(client: HTTPClient, call: Call, due_s: float, seen: Visit, read: i
         elif call.stream:
             _stream(response, call, due_s, seen, read)
         else:
-            seen.length = len(response.read())
+            body = response.read()
+            seen.length = len(body)
+            if not is_answer(call.surface, body):
+                raise TruncatedError(f"no answer: {body[:200].decode(errors='replace')}")
             seen.kind, seen.outcome = "served", "200"
     finally:
         # Also after a departure: an unfinished answer's connection is closed, not kept.

@@ -34,18 +34,19 @@ Exit codes: 0 all laws held and objectives were met, 1 not so, 2 wrong usage, 13
 
 import dataclasses
 import json
+import math
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from docopt import docopt
+from docopt import DocoptExit, docopt
 from rich.console import Console
 
-from loadtests.kit import objectives
+from loadtests.kit import arrivals, holds, objectives
 from loadtests.stage import laws, prediction, report
 from loadtests.stage.processes import (
     ROOT,
@@ -64,6 +65,9 @@ Arguments = Mapping[str, Any]
 
 WIDTH = 132
 """Where nobody looks on: a log should not break lines for a narrow screen."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+MARK = ".loadtest"
+"""Is in every folder of reports, so that none but these is ever emptied."""
 REST_TIMEOUT_S = 5.0
 SETTLE_TIMEOUT_S = 30.0
 SPARE_S = 120.0
@@ -72,25 +76,36 @@ SPARE_S = 120.0
 
 def main(argv: list[str] | None = None) -> int:
     """Run one scenario; returns the exit code."""
-    arguments = docopt(__doc__ or "", argv)
+    try:
+        arguments = docopt(__doc__ or "", argv)
+    except DocoptExit as usage:
+        print(usage, file=sys.stderr)
+        return 2
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     try:
         scenario = _scenario(arguments)
     except ValueError as error:
         print(f"loadtest: {error}", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in SIGNALS:
+        signal.signal(number, _interrupt)
     try:
         return _Run(arguments, scenario, console).run()
     except KeyboardInterrupt:
         return 130
-    except BrokenError as error:
+    except (BrokenError, OSError) as error:
         print(f"loadtest: {error}", file=sys.stderr)
         return 1
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:
+    for number in SIGNALS:
+        signal.signal(number, _hurry)
     raise KeyboardInterrupt
+
+
+def _hurry(_: int, __: FrameType | None) -> None:
+    Child.kill_all()
 
 
 def _scenario(arguments: Arguments) -> Scenario:
@@ -98,9 +113,12 @@ def _scenario(arguments: Arguments) -> Scenario:
     name = arguments["SCENARIO"]
     if name not in SCENARIOS:
         raise ValueError(f"no scenario is named {name!r}; there are {', '.join(SCENARIOS)}")
-    objectives.parse(arguments["--slo"] or "")
-    if arguments["--trace"] and not Path(arguments["--trace"]).is_file():
-        raise ValueError(f"--trace: there is no file {arguments['--trace']}")
+    for option, check in CHECKS.items():
+        if arguments[option] is not None:
+            try:
+                check(arguments[option])
+            except (ValueError, OSError) as error:
+                raise ValueError(f"{option}: {error}") from None
     if arguments["--predict"] and name != "mixed":
         raise ValueError("--predict is for mixed: the others have no arrivals to simulate")
     if arguments["--predict"] and arguments["--trace"]:
@@ -112,6 +130,11 @@ def _scenario(arguments: Arguments) -> Scenario:
     }
     if arguments["--hold"] is not None:
         changes["hold"] = arguments["--hold"]
+    folder = _folder(arguments)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).exists():
+        raise ValueError(f"--out: {folder} holds other files; name an empty folder or a new one")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--out: {folder} is no folder")
     return dataclasses.replace(SCENARIOS[name], **changes)
 
 
@@ -120,9 +143,30 @@ def _number(arguments: Arguments, option: str, kind: type[int] | type[float]) ->
         value = kind(arguments[option])
     except ValueError:
         value = 0
-    if value <= 0:
+    if not 0 < value < math.inf:
         raise ValueError(f"{option} must be a number above 0, not {arguments[option]!r}")
     return value
+
+
+def _whole(text: str, least: int) -> None:
+    if not (text.isdecimal() and int(text) >= least):
+        raise ValueError(f"{text!r} is not a whole number from {least} on")
+
+
+CHECKS: dict[str, Callable[[str], object]] = {
+    "--slo": objectives.parse,
+    "--hold": holds.parse,
+    "--trace": lambda text: arrivals.read_trace(Path(text)),
+    "--thin": lambda text: arrivals.share(float(text)),
+    "--seed": lambda text: _whole(text, 0),
+    "--processes": lambda text: _whole(text, 1),
+}
+
+
+def _folder(arguments: Arguments) -> Path:
+    """Return where the reports go."""
+    usual = ROOT / "var" / "loadtests" / arguments["SCENARIO"]
+    return Path(arguments["--out"] or usual).absolute()
 
 
 class _Run:
@@ -132,8 +176,7 @@ class _Run:
         self.arguments = arguments
         self.scenario = scenario
         self.console = console
-        name = arguments["SCENARIO"]
-        self.folder = Path(arguments["--out"] or ROOT / "var" / "loadtests" / name).absolute()
+        self.folder = _folder(arguments)
         self.engines: dict[str, str] = {}
         self.public = self.admin = ""
         self.laws: list[laws.Law] = []
@@ -143,6 +186,7 @@ class _Run:
         if self.folder.exists():
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True)
+        (self.folder / MARK).touch()
         with Stage(self.folder) as stage:
             for engine in self.scenario.engines:
                 self.engines[engine.model] = stage.stand_in(engine.model, engine.stand_in())
@@ -156,7 +200,7 @@ class _Run:
             exit_code = stage.stop(door)
             self.laws += laws.of_the_door(status, door.log.read_text(), exit_code)
             if self.arguments["SCENARIO"] == "disconnects":
-                self.laws += laws.of_departures(outcomes)
+                self.laws += laws.of_departures(outcomes["reasoning"])
         report.show_laws(self.console, self.laws)
         broken = sum(not law.holds for law in self.laws)
         self.console.print(f"reports and logs: {self.folder}")
@@ -180,6 +224,9 @@ class _Run:
         with Watch(door.process.pid, self.admin) as watch:
             options = self._locust_options(level, out)
             exit_code = stage.locust(options, self.scenario.seconds + 2 * SPARE_S)
+            if door.ended:
+                code, log = door.process.returncode, _tail(door.log)
+                raise BrokenError(f"the front door ended with {code} in the middle of it: {log}")
         summary_path = out / "summary.json"
         if not summary_path.exists():
             raise BrokenError(
@@ -189,7 +236,7 @@ class _Run:
         title = f"{self.arguments['SCENARIO']}{f', sleep level {level}' if level else ''}"
         self.console.print(report.summary_table(title, summary))
         self._judge(summary, exit_code, wakes, level)
-        self.laws += laws.of_the_looks(self.scenario, watch.looks)
+        self.laws += laws.of_the_looks(self.scenario, watch.looks, watch.in_vain)
         if self.arguments["--predict"]:
             self._predict(summary)
 
@@ -197,6 +244,7 @@ class _Run:
         self, summary: Mapping[str, Any], exit_code: int, wakes: Mapping[str, int], level: int
     ) -> None:
         wait_for(self._all_at_rest, REST_TIMEOUT_S)
+        outcomes = outcomes_of(f"{self.admin}/metrics")
         woken = {model: count - wakes[model] for model, count in self._wakes().items()}
         for engine in self.scenario.engines:
             self.laws += laws.at_engine(
@@ -205,6 +253,7 @@ class _Run:
                 summary["models"].get(engine.model, {}),
                 leaves=self.scenario.leaves,
                 canaries=woken[engine.model],
+                left_in_line=outcomes[engine.model]["client_gone_queued"],
             )
             if level and self._sleeps(engine.model):
                 text = f"{engine.model}: woken {woken[engine.model]} time(s) from level {level}"
@@ -228,6 +277,7 @@ class _Run:
                 self.scenario.hold,
                 int(self.arguments["--seed"]),
                 summary,
+                outcomes_of(f"{self.admin}/metrics")[capped.model],
             )
         except prediction.UnavailableError as reason:
             self.console.print(f"[yellow]no prediction: {reason}[/]")

@@ -4,7 +4,7 @@ Each law is a sentence and whether it held. The engines know nothing of the fron
 itself: a slot that is thought free and is not, or a refused request that got through, shows here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ Statistics = Mapping[str, Any]
 
 GROWTH_ALLOWED = {"rss_mib": 8.0, "descriptors": 16, "threads": 2, "tasks": 16}
 LOOKS_NEEDED = 30
+ID_LENGTH = 26
+ORDER_ALLOWED_S = 0.1
+"""A request's number is made when its head comes, its place when its body is whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,13 @@ class Law:
 
 
 def at_engine(
-    engine: Engine, stats: Statistics, clients: Counts, *, leaves: bool, canaries: int
+    engine: Engine,
+    stats: Statistics,
+    clients: Counts,
+    *,
+    leaves: bool,
+    canaries: int,
+    left_in_line: int = 0,
 ) -> Iterator[Law]:
     """Yield the laws of one engine; `clients` says how its model's requests ended for them."""
     name, started = engine.model, stats["started"]
@@ -38,6 +47,11 @@ def at_engine(
         yield Law(
             f"{name}: never more than {engine.cap} in flight (most: {most})", most <= engine.cap
         )
+        late_s = overtaken_s(stats["order"])
+        yield Law(
+            f"{name}: served in the order of arrival (to {late_s * 1000:.0f} ms)",
+            late_s <= ORDER_ALLOWED_S,
+        )
     rest = stats["in_flight"], stats["waiting"]
     yield Law(f"{name}: at rest afterwards {rest}", rest == (0, 0))
     yield Law(f"{name}: started {started} = ended {ended}", started == ended)
@@ -46,6 +60,12 @@ def at_engine(
         yield Law(
             f"{name}: finished {finished}, aborted {aborted}; served {served}, left {left}",
             stats["failed"] == 0 and served <= finished <= served + left and aborted <= left,
+        )
+        most = served + left - left_in_line
+        yield Law(
+            f"{name}: {left_in_line} left while in line; of the others at most {most} reached the "
+            f"engine ({started - canaries})",
+            started - canaries <= most,
         )
     else:
         yield Law(
@@ -60,6 +80,20 @@ def at_engine(
         )
     if engine.sleeps:
         yield from _asleep(name, stats)
+
+
+def overtaken_s(order: Sequence[str]) -> float:
+    """Return by how much the latest was late that was begun before one that had come earlier.
+
+    `order` are the front door's request ids as the engine began them; the first twelve digits are
+    milliseconds. An engine's own canary has another id, and is left out.
+    """
+    came_ms = [int(one[:12], 16) for one in order if len(one) == ID_LENGTH]
+    latest, most = 0, 0
+    for at_ms in came_ms:
+        latest = max(latest, at_ms)
+        most = max(most, latest - at_ms)
+    return most / 1000
 
 
 def _asleep(name: str, stats: Statistics) -> Iterator[Law]:
@@ -101,8 +135,13 @@ def of_departures(outcomes: Counts) -> Iterator[Law]:
         yield Law(f"front door: {count} ended as {outcome}", count > 0)
 
 
-def of_the_looks(scenario: Scenario, looks: list[Look]) -> Iterator[Law]:
-    """Yield what must hold of every look at the front door, and of all together."""
+def of_the_looks(scenario: Scenario, looks: list[Look], in_vain: int) -> Iterator[Law]:
+    """Yield what must hold of every look at the front door, and of all together.
+
+    Growth is judged from `LOOKS_NEEDED` on, a second each.
+    """
+    text = f"front door: looked at {len(looks) + in_vain} times, {in_vain} in vain"
+    yield Law(text, in_vain == 0)
     for engine in scenario.engines:
         if engine.cap is None:
             continue

@@ -52,13 +52,24 @@ class Row:
 
 
 def predict(
-    engine: Engine, rate: float, hold: str, seed: int, summary: Mapping[str, Any]
+    engine: Engine,
+    rate: float,
+    hold: str,
+    seed: int,
+    summary: Mapping[str, Any],
+    outcomes: Mapping[str, int],
 ) -> list[Row]:
-    """Return measured against predicted; raises UnavailableError."""
-    counts = summary["models"][engine.model]
+    """Return measured against predicted; raises UnavailableError.
+
+    `outcomes` are the front door's own: a client of Anthropic's dialect cannot tell a full line
+    from a wait in vain.
+    """
+    counts = summary["models"].get(engine.model, {})
     requests = sum(counts.values())
+    if not counts.get("served"):
+        raise UnavailableError(f"{engine.model} served nothing")
     document = _simulate(engine, rate, hold, requests, seed)
-    measured = _measured(summary, engine.model)
+    measured = _measured(summary, engine.model, outcomes)
     scale = math.sqrt(REPLICATIONS) / float(student.ppf(0.975, REPLICATIONS - 1))
     rows = []
     for name, value in measured.items():
@@ -70,20 +81,15 @@ def predict(
     return rows
 
 
-def _measured(summary: Mapping[str, Any], model: str) -> dict[str, float]:
+def _measured(
+    summary: Mapping[str, Any], model: str, outcomes: Mapping[str, int]
+) -> dict[str, float]:
     counts, waits = summary["models"][model], summary["waits"][model]
     requests = sum(counts.values())
-    outcomes = {
-        outcome: count
-        for group, named in summary["outcomes"].items()
-        if group.split(" ")[0] == model
-        for outcome, count in named.items()
-    }
-    timed_out = sum(count for outcome, count in outcomes.items() if "queue_timeout" in outcome)
     return {
-        "served_share": counts.get("served", 0) / requests,
-        "rejected_share": (counts.get("refused", 0) - timed_out) / requests,
-        "timed_out_share": timed_out / requests,
+        "served_share": counts["served"] / requests,
+        "rejected_share": outcomes["queue_full"] / requests,
+        "timed_out_share": outcomes["queue_timeout"] / requests,
         "wait_mean_s": waits["mean"],
         "wait_p50_s": waits["p50"],
         "wait_p95_s": waits["p95"],

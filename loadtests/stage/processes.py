@@ -2,7 +2,8 @@
 
 Rule 1: every child leads a process group of its own, so that Ctrl-C on a terminal reaches only us,
         and the children are stopped in order: clients first, engines last.
-Rule 2: nothing is left behind, however it ends; who does not stop when asked is killed.
+Rule 2: nothing is left behind, however it ends; who does not stop when asked is killed, and a
+        second Ctrl-C kills them all.
 """
 
 import contextlib
@@ -14,11 +15,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START_TIMEOUT_S = 30.0
@@ -33,6 +34,9 @@ class BrokenError(Exception):
 class Child:
     """One process; what it says goes to files."""
 
+    alive: ClassVar[list["Child"]] = []
+    """All that were started and not stopped."""
+
     def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
         self.name = name
         self.out, self.log = folder / f"{name}.out", folder / f"{name}.log"
@@ -46,6 +50,7 @@ class Child:
                 stderr=log,
                 start_new_session=True,
             )
+        self.alive.append(self)
 
     def listening(self, count: int) -> list[str]:
         """Return the URLs that it says it listens on, once it has said so `count` times."""
@@ -65,13 +70,22 @@ class Child:
 
     def stop(self) -> int:
         """Ask it to stop, with all that it started; returns its exit code."""
-        self._signal(signal.SIGTERM)
+        self.send(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_TIMEOUT_S)
-        self._signal(signal.SIGKILL)  # also whatever it left behind in its group
-        return self.process.wait()
+        self.send(signal.SIGKILL)  # also whatever it left behind in its group
+        code = self.process.wait()
+        self.alive.remove(self)
+        return code
 
-    def _signal(self, number: signal.Signals) -> None:
+    @classmethod
+    def kill_all(cls) -> None:
+        """Kill every child with all that it started: who stops them finds them ended."""
+        for child in cls.alive:
+            child.send(signal.SIGKILL)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to it and to all that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
@@ -159,12 +173,13 @@ def metrics_of(url: str) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
-def outcomes_of(url: str) -> Counter[str]:
-    """Return how many requests ended how, by the front door's own count."""
-    counts: Counter[str] = Counter()
+def outcomes_of(url: str) -> defaultdict[str, Counter[str]]:
+    """Return how many requests of each upstream ended how, by the front door's own count."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for name, value in metrics_of(url).items():
         if name.startswith("frontdoor_requests_total{"):
-            counts[re.findall(r'outcome="(\w+)"', name)[0]] += int(value)
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', name))
+            counts[labels["upstream"]][labels["outcome"]] += int(value)
     return counts
 
 

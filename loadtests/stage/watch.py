@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-import urllib.error
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +34,8 @@ class Watch:
     pid: int
     admin: str
     looks: list[Look] = field(default_factory=list)
+    in_vain: int = 0
+    """Looks that failed."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -55,8 +56,8 @@ class Watch:
         while not self._stop.wait(EVERY_S):
             try:
                 self.looks.append(look(self.pid, self.admin, time.monotonic() - started_s))
-            except (OSError, urllib.error.URLError):
-                return  # it is gone; whoever stopped it will say so
+            except Exception:  # noqa: BLE001 - whatever it is, it is judged, and the next may go well
+                self.in_vain += 1
 
 
 def look(pid: int, admin: str, at_s: float) -> Look:

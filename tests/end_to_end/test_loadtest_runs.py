@@ -127,16 +127,26 @@ def test_arrivals_are_those_of_the_trace(tmp_path: Path) -> None:
     assert sum(sum(counts.values()) for counts in summary["models"].values()) == 60
 
 
-def test_an_interrupt_stops_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGHUP], [signal.SIGINT] * 2])
+def test_an_interrupt_stops_everything(signals: list[signal.Signals], tmp_path: Path) -> None:
     run = loadtest(tmp_path, "soak", "--seconds", "60")
     deadline = time.monotonic() + 20
     while len(processes_of(tmp_path)) < 5 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(processes_of(tmp_path)) == 5  # three engines, front door, Locust
-    run.send_signal(signal.SIGINT)
+    for number in signals:
+        run.send_signal(number)
+        time.sleep(0.05)  # else the kernel may make one signal of two
     code, said = finish(run)
     assert (code, said) == (130, "")
     assert processes_of(tmp_path) == []
+
+
+def test_files_of_others_are_never_deleted(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").touch()
+    code, said = finish(loadtest(tmp_path, "verify"))
+    assert (code, "holds other files" in said) == (2, True), said
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +156,12 @@ def test_an_interrupt_stops_everything(tmp_path: Path) -> None:
         (["verify", "--users", "0"], "--users must be a number above 0"),
         (["verify", "--slo", "fast=1"], "is not NAME=MOST"),
         (["verify", "--predict"], "--predict is for mixed"),
-        (["mixed", "--trace", "nowhere.csv"], "there is no file nowhere.csv"),
+        (["mixed", "--trace", "nowhere.csv"], "nowhere.csv"),
+        (["verify", "--hold", "exp:0"], "--hold: 'exp:0' is not S or exp:S"),
+        (["mixed", "--seed", "x"], "--seed: 'x' is not a whole number"),
+        (["mixed", "--rate", "nan"], "--rate must be a number above 0"),
+        (["mixed", "--thin", "2"], "--thin: 2 is not a share"),
+        (["verify", "--processes", "0"], "--processes: '0' is not a whole number from 1 on"),
     ],
 )
 def test_wrong_usage_is_told_before_anything_starts(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.kit import arrivals, dialects, objectives
+from loadtests.kit import arrivals, dialects, holds, objectives
 from loadtests.kit.samples import Samples, digest, percentile
 from loadtests.stage import laws, watch
 from loadtests.stage.prediction import Row
@@ -56,9 +56,36 @@ def test_a_trace_begins_with_its_first_row_in_whatever_unit(text: str, tmp_path:
     assert trace_of(text, tmp_path) == pytest.approx([0.0, 0.5, 2.0])
 
 
-def test_a_row_that_is_no_time_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="row 2: 'soon' is not a time"):
-        trace_of("arrival_s\n1\nsoon\n", tmp_path)
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("arrival_s\n1\nsoon\n", "line 3: 'soon' is not a time"),
+        ("arrival_s\n1\nnan\n", "line 3: 'nan' is not a time"),
+        ("n,arrival_s\n1,1\n2\n", "line 3: '2' is not a time"),
+        ("arrival_s\n2\n1\n", "line 3: its time is before that of the row above it"),
+        ("", "has no rows"),
+    ],
+)
+def test_a_trace_that_cannot_be_played_says_why(text: str, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        trace_of(text, tmp_path)
+
+
+def test_empty_lines_of_a_trace_are_nothing(tmp_path: Path) -> None:
+    assert trace_of("arrival_s\n\n1\n2\n\n", tmp_path) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("text", ["exp:0", "exp:x", "norm:3", "-1", "", "exp:", "nan", "inf"])
+def test_a_hold_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not S or exp:S"):
+        holds.parse(text)
+
+
+def test_holds_are_constant_or_exponential() -> None:
+    rng = random.Random(1)
+    assert {holds.parse("2")(rng) for _ in range(9)} == {2.0}
+    drawn = [holds.parse("exp:2")(rng) for _ in range(20_000)]
+    assert math.fsum(drawn) / len(drawn) == pytest.approx(2.0, rel=0.03)
 
 
 def test_thinning_keeps_its_share(tmp_path: Path) -> None:
@@ -125,7 +152,9 @@ def test_objectives_are_held_against_exact_values(text: str, met: bool) -> None:
     assert objectives.judge(objective, samples).met is met
 
 
-@pytest.mark.parametrize("text", ["waited=1", "waited_p42_s=1", "refused_share", "failed_share=x"])
+@pytest.mark.parametrize(
+    "text", ["waited=1", "waited_p42_s=1", "refused_share", "failed_share=x", "fast_p95_s=1"]
+)
 def test_an_objective_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not NAME=MOST"):
         objectives.parse(text)
@@ -160,12 +189,13 @@ AT_REST: dict[str, Any] = {
     "not_proven_awake": 0,
     "garbage_tokens": 0,
     "control_overlaps": 0,
+    "order": [],
 }
 CLIENTS = {"served": 14, "refused": 26}
 
 
 def broken(
-    engine: Engine, clients: dict[str, int], stats: dict[str, int], *, leaves: bool = False
+    engine: Engine, clients: dict[str, int], stats: dict[str, Any], *, leaves: bool = False
 ) -> int:
     found = laws.at_engine(engine, AT_REST | stats, clients, leaves=leaves, canaries=0)
     return sum(not law.holds for law in found)
@@ -201,6 +231,32 @@ def test_who_left_may_have_been_aborted_but_nobody_else() -> None:
     assert broken(REASONING, clients, {"finished": 11, "aborted": 3}, leaves=True) == 0
     assert broken(REASONING, clients, {"finished": 7, "aborted": 7}, leaves=True) > 0
     assert broken(REASONING, clients, {"finished": 9, "aborted": 5}, leaves=True) > 0
+
+
+def test_who_left_the_line_does_not_reach_the_engine() -> None:
+    clients = {"served": 10, "left": 6, "refused": 3}
+    stats = AT_REST | {"finished": 11, "aborted": 3}
+
+    def found(left_in_line: int) -> list[laws.Law]:
+        counts = {"canaries": 0, "left_in_line": left_in_line}
+        return list(laws.at_engine(REASONING, stats, clients, leaves=True, **counts))
+
+    assert all(law.holds for law in found(2))
+    assert sum(not law.holds for law in found(3)) == 1
+
+
+def test_overtaking_is_told_by_the_ids_of_the_front_door() -> None:
+    ids = [f"{ms:012x}{'0' * 14}" for ms in (1000, 1001, 1500, 1400, 1600)]
+    assert laws.overtaken_s(ids) == pytest.approx(0.1)
+    assert laws.overtaken_s([*ids[:3], "canary", *ids[4:]]) == 0
+    order: dict[str, Any] = {"order": [*ids, f"{1300:012x}{'0' * 14}"]}
+    assert broken(REASONING, CLIENTS, order) == 1
+
+
+def test_a_look_in_vain_breaks_a_law() -> None:
+    scenario = SCENARIOS["streaming"]
+    assert all(law.holds for law in laws.of_the_looks(scenario, [], 0))
+    assert not all(law.holds for law in laws.of_the_looks(scenario, [], 1))
 
 
 @pytest.mark.parametrize("served", [13, 15])
