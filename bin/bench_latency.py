@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench_proxy import free_port, load, peers, request, start, start_engine
+from bench_proxy import free_port, load, peers, read_answer, request, start, start_engine
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 PAYLOAD = request(stream=False)
@@ -38,16 +38,10 @@ async def times_s(port: int, rate: float, seconds: float, seed: int) -> list[flo
         pair = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
         reader, writer = pair
         writer.write(PAYLOAD)
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        if b"content-length" in head:
-            length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
-            await reader.readexactly(length)
-        else:
-            await reader.readuntil(b"0\r\n\r\n")
+        await read_answer(reader)
         took.append(time.monotonic() - due)
         idle.append(pair)
 
-    under_way: set[asyncio.Task[None]] = set()
     due = time.monotonic()
     end = due + seconds
     async with asyncio.TaskGroup() as group:
@@ -55,7 +49,7 @@ async def times_s(port: int, rate: float, seconds: float, seed: int) -> list[flo
             due += rng.expovariate(rate)
             if due > time.monotonic():
                 await asyncio.sleep(due - time.monotonic())
-            under_way.add(group.create_task(one(due)))
+            group.create_task(one(due))
     for _, writer in idle:
         writer.close()
     return sorted(took[len(took) // 10 :])  # the first are warming up

@@ -20,7 +20,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "bin")]
 
-from bench_proxy import CHUNKS, free_port, start, start_engine  # noqa: E402 - found by the path above
+from bench_proxy import (  # noqa: E402 - found by the path above
+    CHUNKS,
+    free_port,
+    read_answer,
+    start,
+    start_engine,
+)
 
 from tornado_frontdoor.core.catalog import Catalog, Target  # noqa: E402
 from tornado_frontdoor.core.request import UpstreamKey  # noqa: E402
@@ -114,14 +120,7 @@ async def client(port: int, payload: bytes, times: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
     for _ in range(times):
         writer.write(payload)
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        if not head.startswith(b"http/1.1 200"):
-            raise SystemExit(f"not served: {head!r}")
-        if b"content-length: " in head:
-            length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
-            await reader.readexactly(int(length))
-        else:
-            await reader.readuntil(b"\r\n0\r\n\r\n")
+        await read_answer(reader)
     writer.close()
     await writer.wait_closed()
 
@@ -155,18 +154,19 @@ def measure(rounds: int, streams: int) -> list[dict[str, float]]:
     """Return what each round has measured."""
     with tempfile.TemporaryDirectory() as name:
         engine_port = free_port()
-        engine = start_engine(engine_port, CHUNKS, 4)
-        config = Path(name) / "llm.toml"
-        config.write_text(CONFIGURATION.format(engine=engine_port))
-        door, port = start("frontdoor", engine_port, Path(name), config)
+        processes = [start_engine(engine_port, CHUNKS, 4)]
         try:
+            config = Path(name) / "llm.toml"
+            config.write_text(CONFIGURATION.format(engine=engine_port))
+            door, port = start("frontdoor", engine_port, Path(name), config)
+            processes.append(door)
             one_round(door, port, 4)  # warm up
             return [one_round(door, port, streams) for _ in range(rounds)]
         finally:
-            for process in (door, engine):
+            for process in processes:
                 process.terminate()
-            for process in (door, engine):
-                process.communicate()
+            for process in processes:
+                process.wait()
 
 
 # Without sockets

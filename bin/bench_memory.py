@@ -5,12 +5,15 @@ Resident memory of its process before, and with all clients there; the clients a
 
 import argparse
 import asyncio
+import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 from bench_proxy import MESSAGE, free_port, request, start, start_engine
 
@@ -40,6 +43,12 @@ def rss_kib(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_KIB
 
 
+def upstreams_of(admin: int) -> Any:
+    """Return what the front door says of its upstreams."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/admin/status") as status:
+        return json.load(status)["upstreams"]
+
+
 async def crowd(
     port: int, clients: int, payload: bytes, *, answered: bool
 ) -> list[asyncio.StreamWriter]:
@@ -55,7 +64,7 @@ async def crowd(
 
 
 async def cost_kib(
-    process: int, port: int, clients: int, payload: bytes, *, answered: bool
+    process: int, port: int, admin: int, clients: int, payload: bytes, *, answered: bool
 ) -> float:
     """Return the memory for each client while all are there."""
     warm = await crowd(port, 50, payload, answered=answered)
@@ -64,6 +73,10 @@ async def cost_kib(
     writers = await crowd(port, clients, payload, answered=answered)
     await asyncio.sleep(SETTLE_S)
     grown = rss_kib(process) - before
+    upstreams = await asyncio.to_thread(upstreams_of, admin)
+    there = upstreams["open"]["in_flight"] if answered else upstreams["held"]["queued"]
+    if there < clients:
+        raise SystemExit(f"only {there} of {clients} clients are where they should be: {upstreams}")
     for writer in (*warm, *writers):
         writer.close()
     await asyncio.sleep(SETTLE_S)
@@ -81,9 +94,10 @@ def measure(clients: int, payload: bytes, *, answered: bool) -> float:
                 processes.append(start_engine(port, 1000, gap_ms))
             config = folder / "memory.toml"
             config.write_text(CONFIGURATION.format(held=held, open=streaming))
-            door, port = start("frontdoor", held, folder, config)
+            admin = free_port()
+            door, port = start("frontdoor", held, folder, config, admin)
             processes.append(door)
-            return asyncio.run(cost_kib(door.pid, port, clients, payload, answered=answered))
+            return asyncio.run(cost_kib(door.pid, port, admin, clients, payload, answered=answered))
         finally:
             for process in processes:
                 process.terminate()

@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "bin" / "peers"
@@ -61,6 +63,18 @@ def request(stream: bool, model: str = "reasoning") -> bytes:
     return head.encode() + body
 
 
+async def read_answer(reader: asyncio.StreamReader) -> None:
+    """Read one whole answer; whatever is not a 200 ends the bench."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    if not head.startswith(b"http/1.1 200"):
+        raise SystemExit(f"not served: {head!r}")
+    if b"content-length:" in head:
+        length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
+        await reader.readexactly(length)
+    else:
+        await reader.readuntil(b"\r\n0\r\n\r\n")
+
+
 async def run_client(port: int, requests: int, payload: bytes, end: bytes) -> None:
     """Send `requests` one after another on one connection; each answer ends with `end`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
@@ -69,12 +83,7 @@ async def run_client(port: int, requests: int, payload: bytes, end: bytes) -> No
         if end:
             await reader.readuntil(end)
         else:
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            if b"content-length" in head:
-                length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
-                await reader.readexactly(length)
-            else:
-                await reader.readuntil(b"0\r\n\r\n")
+            await read_answer(reader)
     writer.close()
     await writer.wait_closed()
 
@@ -190,12 +199,17 @@ def start(
 
 def start_engine(port: int, chunks: int, gap_ms: float) -> subprocess.Popen[bytes]:
     """Start the engine of the benches; returns once it accepts."""
+    signal.signal(signal.SIGTERM, _end)
     command = [sys.executable, str(PEERS / "engine.py"), str(port), str(chunks), str(gap_ms)]
     process = subprocess.Popen(command)
     if accepts(port, process):
         return process
     process.kill()
     raise SystemExit("the engine of the benches did not start")
+
+
+def _end(_: int, __: FrameType | None) -> None:
+    raise SystemExit(143)  # so that what was started is stopped
 
 
 def accepts(port: int, process: subprocess.Popen[bytes]) -> bool:
