@@ -3,8 +3,8 @@
 Rule 1: a run ends when every user has done its part, so that nothing under way is lost; Locust's
         own `--run-time` is a last resort.
 Rule 2: workers report their samples with Locust's statistics; the files are the master's.
-Rule 3: the exit code is the gate: 1 when a request failed, an objective was missed or the offered
-        load fell behind.
+Rule 3: the exit code is the gate: 1 when a request failed, an objective was missed, the offered
+        load fell behind, a user was cut short or a worker got lost.
 """
 
 import json
@@ -151,7 +151,9 @@ def judge(environment: Environment, **_: Any) -> None:
     options, runner = environment.parsed_options, environment.runner
     if options is None or runner is None or isinstance(runner, WorkerRunner):
         return
-    summary = summarise(options.slo)
+    mistake = _mistake(options)  # on the web page they may be changed
+    summary = summarise("" if mistake else options.slo)
+    summary["complaints"] += [mistake] if mistake else []
     unfinished = getattr(options, "all_users", 0) - _finished
     if unfinished > 0:
         summary["complaints"].append(f"{unfinished} of {options.all_users} users were cut short")
