@@ -131,10 +131,12 @@ if __name__ == "__main__":
 
 def test_ctrl_c_ends_all_processes_at_once_and_quietly():
     program = (
-        f"import sys; sys.path[:0] = {[*sys.path]!r}\n"
+        f"import signal, sys; sys.path[:0] = {[*sys.path]!r}\n"
         "from scenes import scene\n"
         "from simulator.experiment import Plan, experiment\n"
         "if __name__ == '__main__':\n"
+        # A shell that started us in the background has us ignore it, and our children with us.
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "    try:\n"
         "        experiment([scene(requests=5_000_000)], Plan(replications=2, jobs=2))\n"
         "    except KeyboardInterrupt:\n"
