@@ -26,7 +26,7 @@ Options:
   --out DIR      Reports; else var/loadtests/SCENARIO.
   -h --help      Show this text.
 
-A run of less than 30 s is not judged by growth; order of arrival is judged to 100 ms.
+A run of less than 30 s is not judged by growth; order of arrival is judged to 250 ms.
 
 Reports: report.html and locust*.csv are Locust's, which rounds percentiles to two digits;
 summary.json and exact.csv have them exactly. Logs of all processes are beside them.
