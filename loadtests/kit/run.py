@@ -10,7 +10,7 @@ Rule 3: the exit code is the gate: 1 when a request failed, an objective was mis
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from locust import events
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtests.kit import arrivals, holds, objectives
+from loadtests.kit import arrivals, checks, objectives
 from loadtests.kit.hooks import fire, on
 from loadtests.kit.samples import Samples, digest
 
@@ -66,25 +66,15 @@ def set_up(environment: Environment, **_: Any) -> None:
 
 
 def _mistake(options: Any) -> str | None:
-    """Return what is wrong with the options, by the first that is."""
-    checks: dict[str, Callable[[], object]] = {
-        "--slo": lambda: objectives.parse(options.slo),
-        "--hold": lambda: holds.parse(options.hold),
-        "--thin": lambda: arrivals.share(options.thin),
-        "--trace": lambda: options.trace and arrivals.read_trace(Path(options.trace)),
-        "--out": lambda: _make_folder(options.out),
-    }
-    for option, check in checks.items():
-        try:
-            check()
-        except (ValueError, OSError) as error:
-            return f"{option}: {error}"
-    return None
+    given = {option: getattr(options, option.removeprefix("--")) for option in CHECKS}
+    return checks.mistake(given, CHECKS)
 
 
 def _make_folder(path: str) -> None:
-    if path:
-        Path(path).mkdir(parents=True, exist_ok=True)
+    Path(path).mkdir(parents=True, exist_ok=True)
+
+
+CHECKS = checks.CHECKS | {"--out": _make_folder}
 
 
 def _report(data: dict[str, Any], **_: Any) -> None:

@@ -40,7 +40,7 @@ import math
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -48,7 +48,7 @@ from typing import Any
 from docopt import DocoptExit, docopt
 from rich.console import Console
 
-from loadtests.kit import arrivals, holds, objectives
+from loadtests.kit import checks
 from loadtests.stage import laws, prediction, report
 from loadtests.stage.processes import (
     ROOT,
@@ -115,12 +115,8 @@ def _scenario(arguments: Arguments) -> Scenario:
     name = arguments["SCENARIO"]
     if name not in SCENARIOS:
         raise ValueError(f"no scenario is named {name!r}; there are {', '.join(SCENARIOS)}")
-    for option, check in CHECKS.items():
-        if arguments[option] is not None:
-            try:
-                check(arguments[option])
-            except (ValueError, OSError) as error:
-                raise ValueError(f"{option}: {error}") from None
+    if mistake := checks.mistake(arguments, CHECKS):
+        raise ValueError(mistake)
     if arguments["--predict"] and name != "mixed":
         raise ValueError("--predict is for mixed: the others have no arrivals to simulate")
     if arguments["--predict"] and arguments["--trace"]:
@@ -155,11 +151,7 @@ def _whole(text: str, least: int) -> None:
         raise ValueError(f"{text!r} is not a whole number from {least} on")
 
 
-CHECKS: dict[str, Callable[[str], object]] = {
-    "--slo": objectives.parse,
-    "--hold": holds.parse,
-    "--trace": lambda text: arrivals.read_trace(Path(text)),
-    "--thin": lambda text: arrivals.share(float(text)),
+CHECKS = checks.CHECKS | {
     "--seed": lambda text: _whole(text, 0),
     "--processes": lambda text: _whole(text, 1),
 }
