@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench_proxy import free_port, load, peers, read_answer, request, start, start_engine
+from bench_proxy import free_port, load, peers, read_answer, request, running, start, start_engine
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 PAYLOAD = request(stream=False)
@@ -62,8 +62,8 @@ def measure(
     results: dict[str, list[Mapping[str, float]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as name:
         folder, engine_port = Path(name), free_port()
-        processes = [start_engine(engine_port, 1, 1)]
-        try:
+        with running() as processes:
+            processes.append(start_engine(engine_port, 1, 1))
             ports = {"engine": engine_port}
             for proxy in names[1:]:
                 process, ports[proxy] = start(proxy, engine_port, folder)
@@ -76,11 +76,6 @@ def measure(
                     took = asyncio.run(times_s(port, rate, seconds, number))
                     p50, p99 = (took[int(share * len(took))] * 1000 for share in (0.5, 0.99))
                     results[proxy].append({"p50": p50, "p99": p99})
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait()
     return rate, results
 
 

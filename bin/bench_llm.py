@@ -24,6 +24,7 @@ from bench_proxy import (  # noqa: E402 - found by the path above
     CHUNKS,
     free_port,
     read_answer,
+    running,
     start,
     start_engine,
 )
@@ -154,19 +155,14 @@ def measure(rounds: int, streams: int) -> list[dict[str, float]]:
     """Return what each round has measured."""
     with tempfile.TemporaryDirectory() as name:
         engine_port = free_port()
-        processes = [start_engine(engine_port, CHUNKS, 4)]
-        try:
+        with running() as processes:
+            processes.append(start_engine(engine_port, CHUNKS, 4))
             config = Path(name) / "llm.toml"
             config.write_text(CONFIGURATION.format(engine=engine_port))
             door, port = start("frontdoor", engine_port, Path(name), config)
             processes.append(door)
             one_round(door, port, 4)  # warm up
             return [one_round(door, port, streams) for _ in range(rounds)]
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait()
 
 
 # Without sockets

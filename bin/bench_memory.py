@@ -8,14 +8,13 @@ import asyncio
 import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import urllib.request
 from pathlib import Path
 from typing import Any
 
-from bench_proxy import MESSAGE, free_port, request, start, start_engine
+from bench_proxy import MESSAGE, free_port, request, running, start, start_engine
 
 PAGE_KIB = os.sysconf("SC_PAGE_SIZE") / 1024
 TARGETS_KIB = {"queued client": 64.0, "open stream": 128.0}
@@ -85,11 +84,10 @@ async def cost_kib(
 
 def measure(clients: int, payload: bytes, *, answered: bool) -> float:
     """Return the memory for each client of a front door that has seen no other."""
-    processes: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         held, streaming = free_port(), free_port()
-        try:
+        with running() as processes:
             for port, gap_ms in ((held, 600_000), (streaming, 2000)):
                 processes.append(start_engine(port, 1000, gap_ms))
             config = folder / "memory.toml"
@@ -98,11 +96,6 @@ def measure(clients: int, payload: bytes, *, answered: bool) -> float:
             door, port = start("frontdoor", held, folder, config, admin)
             processes.append(door)
             return asyncio.run(cost_kib(door.pid, port, admin, clients, payload, answered=answered))
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait()
 
 
 def main() -> int:

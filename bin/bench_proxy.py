@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -199,13 +201,26 @@ def start(
 
 def start_engine(port: int, chunks: int, gap_ms: float) -> subprocess.Popen[bytes]:
     """Start the engine of the benches; returns once it accepts."""
-    signal.signal(signal.SIGTERM, _end)
     command = [sys.executable, str(PEERS / "engine.py"), str(port), str(chunks), str(gap_ms)]
     process = subprocess.Popen(command)
     if accepts(port, process):
         return process
     process.kill()
     raise SystemExit("the engine of the benches did not start")
+
+
+@contextmanager
+def running() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Yield a list for what is started; all of it is stopped at the end, whatever that is."""
+    signal.signal(signal.SIGTERM, _end)
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
 
 
 def _end(_: int, __: FrameType | None) -> None:
@@ -231,8 +246,8 @@ def measure(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         engine_port = free_port()
-        processes = [start_engine(engine_port, CHUNKS, 4)]
-        try:
+        with running() as processes:
+            processes.append(start_engine(engine_port, CHUNKS, 4))
             proxies = {}
             for proxy in names:
                 proxies[proxy] = start(proxy, engine_port, folder)
@@ -250,11 +265,6 @@ def measure(
                     used = cpu_s(process) - before - per_request * streams * 2
                     results[proxy]["request"].append(per_request * 1e6)
                     results[proxy]["chunk"].append(used / (streams * 2 * CHUNKS) * 1e6)
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait()
     return results
 
 

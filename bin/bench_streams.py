@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench_memory import rss_kib
-from bench_proxy import cpu_s, free_port, request, start, start_engine
+from bench_proxy import cpu_s, free_port, request, running, start, start_engine
 
 CHUNKS, GAP_S = 12, 1.0
 LATE_TARGET_S = 0.25
@@ -89,8 +89,8 @@ def main() -> int:
             f'[server]\n[surfaces]\n[upstreams.e]\nurl = "http://127.0.0.1:{engine_port}"\n'
             '[models.reasoning]\nupstream = "e"\n'
         )
-        processes = [start_engine(engine_port, CHUNKS, GAP_S * 1000)]
-        try:
+        with running() as processes:
+            processes.append(start_engine(engine_port, CHUNKS, GAP_S * 1000))
             print(f"{options.streams} streams of {CHUNKS} chunks, one each {GAP_S:.0f} s")
             print(
                 f"{'':12}{'whole':>8}{'late p50 ms':>14}{'late p99 ms':>14}"
@@ -113,11 +113,6 @@ def main() -> int:
                     direct_ms = late[1]
                 if proxy == "frontdoor":
                     ok = whole == options.streams and late[1] <= direct_ms + LATE_TARGET_S * 1000
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait()
     print("chunk us: CPU of that process, opening and ending the streams included")
     print(f"all whole, p99 not {LATE_TARGET_S} s later than direct: {'ok' if ok else 'MISSED'}")
     return 0 if ok else 1
