@@ -10,20 +10,20 @@ from typing import cast
 
 import gevent
 
-from loadtests.kit.dialects import Call, Surface
-from loadtests.kit.users import Closed
+from loadtests.lib.dialects import ClientCall, Surface
+from loadtests.lib.users import ClosedUser
 
 GAP_MS = 10.0
 TOKENS = 20
 
 
-class Fickle(Closed):
+class Fickle(ClosedUser):
     """Leaves most of its requests at some moment."""
 
     def once(self) -> None:
         """Make one request; perhaps leave it."""
         hold_s = self.hold_s()
-        call = Call(
+        call = ClientCall(
             surface=cast("Surface", self.rng.choice(self.surfaces)),
             model="reasoning",
             stream=self.rng.random() < 0.7,

@@ -8,8 +8,8 @@ Each of the three models gets `--rate` requests a second, as a Poisson process, 
 
 from typing import cast
 
-from loadtests.kit.dialects import Call, Surface
-from loadtests.kit.users import Open
+from loadtests.lib.dialects import ClientCall, Surface
+from loadtests.lib.users import Open
 
 
 class Source(Open):
@@ -25,6 +25,6 @@ class Source(Open):
             surface = cast("Surface", self.rng.choice(self.surfaces))
         stream = surface != "embeddings" and self.rng.random() < 0.5
         self.ask(
-            Call(surface=surface, model=model, hold_s=self.hold_s(), stream=stream, tokens=2),
+            ClientCall(surface=surface, model=model, hold_s=self.hold_s(), stream=stream, tokens=2),
             due_s,
         )

@@ -9,7 +9,7 @@ and every second one leaves as in `disconnects`.
 from loadtests import disconnects, mixed, streaming
 
 
-class Arrivals(mixed.Source):
+class SteadyArrivals(mixed.Source):
     """The source of arrivals."""
 
     fixed_count = 1
@@ -20,7 +20,7 @@ class Arrivals(mixed.Source):
         return 1
 
 
-class Readers(streaming.Reader):
+class Readers(streaming.TokenReader):
     """Reads streams."""
 
 

@@ -5,21 +5,21 @@ locust -f loadtests/streaming.py --headless --users 20 --spawn-rate 20 --seconds
 
 from typing import cast
 
-from loadtests.kit.dialects import Call, Surface
-from loadtests.kit.users import Closed
+from loadtests.lib.dialects import ClientCall, Surface
+from loadtests.lib.users import ClosedUser
 
 GAP_MS = 20.0
 THOUGHTS, TOKENS = 20, 80
 HOLD_S = 0.2
 
 
-class Reader(Closed):
+class TokenReader(ClosedUser):
     """Reads streams to their end; every other one begins with reasoning."""
 
     def once(self) -> None:
         """Read one stream."""
         self.ask(
-            Call(
+            ClientCall(
                 surface=cast("Surface", self.rng.choice(self.surfaces)),
                 model="text",
                 stream=True,

@@ -8,8 +8,8 @@ ask, because both stand in the one line of the engine.
 
 from typing import cast
 
-from loadtests.kit.dialects import Call, Surface
-from loadtests.kit.users import Caller
+from loadtests.lib.dialects import ClientCall, Surface
+from loadtests.lib.users import Caller
 
 
 class OneOfTheCrowd(Caller):
@@ -19,4 +19,4 @@ class OneOfTheCrowd(Caller):
         """Wait for the crowd and ask."""
         surface = cast("Surface", self.surfaces[self.number % len(self.surfaces)])
         self.wait_for_all()
-        self.ask(Call(surface=surface, model="reasoning", hold_s=self.hold_s(), tokens=1))
+        self.ask(ClientCall(surface=surface, model="reasoning", hold_s=self.hold_s(), tokens=1))

@@ -17,10 +17,10 @@ from locust import events
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
-from loadtests.kit.dialects import Call, Surface
-from loadtests.kit.hooks import on
-from loadtests.kit.run import samples
-from loadtests.kit.users import Caller
+from loadtests.lib.dialects import ClientCall, Surface
+from loadtests.lib.hooks import on
+from loadtests.lib.run import samples
+from loadtests.lib.users import Caller
 
 MODELS = ("text", "ocr", "embed")
 SLEEP_TIMEOUT_S = 60
@@ -66,4 +66,4 @@ class OneOfTheCrowd(Caller):
             surface = cast("Surface", self.surfaces[turn % len(self.surfaces)])
         stream = surface != "embeddings" and self.number % 2 == 0
         self.wait_for_all()
-        self.ask(Call(surface=surface, model=model, stream=stream, hold_s=0.05, gap_ms=5))
+        self.ask(ClientCall(surface=surface, model=model, stream=stream, hold_s=0.05, gap_ms=5))

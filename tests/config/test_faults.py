@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tornado_frontdoor.config import ConfigError, Fault, load
+from tornado_frontdoor.config import ConfigError, ConfigFault, load
 
 Write = Callable[[str], Path]
 Faults = Callable[[str], list[str]]
@@ -314,7 +314,7 @@ def test_table_that_is_no_table_is_one_fault(name: str, faults: Faults) -> None:
 # Files that are no configuration
 
 
-def one_fault(path: Path) -> Fault:
+def one_fault(path: Path) -> ConfigFault:
     with pytest.raises(ConfigError) as caught:
         load(path)
     (fault,) = caught.value.faults
@@ -323,18 +323,20 @@ def one_fault(path: Path) -> Fault:
 
 
 def test_absent_file(tmp_path: Path) -> None:
-    assert one_fault(tmp_path / "no.toml") == Fault("", "cannot be read: No such file or directory")
+    assert one_fault(tmp_path / "no.toml") == ConfigFault(
+        "", "cannot be read: No such file or directory"
+    )
 
 
 def test_folder(tmp_path: Path) -> None:
-    assert one_fault(tmp_path) == Fault("", "cannot be read: Is a directory")
+    assert one_fault(tmp_path) == ConfigFault("", "cannot be read: Is a directory")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_file_without_permission(write: Write) -> None:
     path = write("")
     path.chmod(0)
-    assert one_fault(path) == Fault("", "cannot be read: Permission denied")
+    assert one_fault(path) == ConfigFault("", "cannot be read: Permission denied")
 
 
 def test_path_that_no_file_can_have() -> None:
@@ -342,7 +344,7 @@ def test_path_that_no_file_can_have() -> None:
 
 
 def test_endless_file() -> None:
-    assert one_fault(Path("/dev/zero")) == Fault("", "is larger than 1048576 bytes")
+    assert one_fault(Path("/dev/zero")) == ConfigFault("", "is larger than 1048576 bytes")
 
 
 def test_syntax_error_names_its_line(write: Write) -> None:
@@ -362,7 +364,7 @@ def test_unfinished_file(write: Write) -> None:
 def test_bytes_that_are_not_utf8_name_their_line(tmp_path: Path) -> None:
     path = tmp_path / "latin.toml"
     path.write_bytes(b"[server]\n# caf\xe9\n")
-    assert one_fault(path) == Fault("line 2", "is not UTF-8")
+    assert one_fault(path) == ConfigFault("line 2", "is not UTF-8")
 
 
 @pytest.mark.parametrize("value", ["[" * 5000, "9" * 5000, "9999-99-99"])

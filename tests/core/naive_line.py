@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from tornado_frontdoor.core.admission import Move
+from tornado_frontdoor.core.admission import AdmissionEvent
 from tornado_frontdoor.core.decisions import Admit, Reason
 
 
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
     held_s: float = 0.0
 
 
-def seen(moves: Sequence[Move]) -> list[Seen]:
+def seen(moves: Sequence[AdmissionEvent]) -> list[Seen]:
     """Return a controller's moves in the words of this module."""
     return [
         Seen(move.ticket.number, None, move.waited_s, move.held_s)

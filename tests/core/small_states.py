@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from naive_line import NaiveLine, Seen, seen
 
-from tornado_frontdoor.core.admission import AdmissionController, AdmissionLimits, Move
+from tornado_frontdoor.core.admission import AdmissionController, AdmissionEvent, AdmissionLimits
 from tornado_frontdoor.core.request import Ticket, TicketState
 
 TICKETS = 4
@@ -157,7 +157,7 @@ class World:
             return seen(line.drain()), model.drain()
         cap, queue, timeout_s = NEW_LIMITS[int(value)]
         limits = AdmissionLimits(cap=cap, queue=queue, queue_timeout_s=timeout_s)
-        moves: list[Move] = [*line.change_limits(limits, now)]
+        moves: list[AdmissionEvent] = [*line.change_limits(limits, now)]
         return seen(moves), model.change_limits(cap, queue, timeout_s, now)
 
     def _expire_at_the_deadline(self) -> tuple[list[Seen], list[Seen]]:

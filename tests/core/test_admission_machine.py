@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from naive_line import NaiveLine, Seen, seen
 
-from simulator.invariants import LineWitness
+from simulator.model.invariants import LineWitness
 from tornado_frontdoor.core.admission import AdmissionController, AdmissionLimits
 from tornado_frontdoor.core.decisions import Outcome
 from tornado_frontdoor.core.request import Ticket, TicketState

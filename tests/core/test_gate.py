@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.invariants import LineWitness
+from simulator.model.invariants import LineWitness
 from tornado_frontdoor.core.clock import ManualClock
 from tornado_frontdoor.core.decisions import Admit, Decision, Outcome, Reason, Refuse
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate

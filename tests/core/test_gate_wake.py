@@ -17,10 +17,10 @@ from tornado_frontdoor.core.decisions import (
     Reason,
     SleepDepth,
 )
-from tornado_frontdoor.core.gate import AdmissionLimits, Gate, GateError, Nap, WakeLimits
-from tornado_frontdoor.core.gpus import GpuLocks
+from tornado_frontdoor.core.gate import AdmissionLimits, Gate, GateError, SleepConfig, SleepPolicy
+from tornado_frontdoor.core.gpu_locks import GpuLocks
 from tornado_frontdoor.core.request import Ticket, UpstreamKey
-from tornado_frontdoor.core.wake_steps import Ending, Report, Seen, Step
+from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ class TestLimits:
         scene.pass_s(5.0)
         for site in (awake, asleep, waking):
             for idle_s in (50.0, 60.0, 70.0, 80.0, 90.0):
-                new = WakeLimits(**{**LIMITS, "idle_sleep_s": idle_s})
+                new = SleepPolicy(**{**LIMITS, "idle_sleep_s": idle_s})
                 site.call(lambda site=site, new=new: site.gate.change_limits(site.limits, new))
         assert (awake.gate.state, asleep.gate.state) == (EngineState.AWAKE, EngineState.SLEEPING)
         scene.pass_s(40.0)
@@ -212,7 +212,7 @@ class TestLimits:
 
     def test_a_shorter_hold_is_in_force_at_once_for_those_who_come(self, scene):
         site = scene.site(asleep=2)
-        new = WakeLimits(**{**LIMITS, "hold_offloaded_s": 1.0})
+        new = SleepPolicy(**{**LIMITS, "hold_offloaded_s": 1.0})
         site.call(lambda: site.gate.change_limits(site.limits, new))
         site.arrive(1.0)
         scene.pass_s(1.0)
@@ -242,10 +242,10 @@ def asleep_gate(key: str, gpus: GpuLocks) -> Gate:
         limits(),
         ManualClock(),
         Random(1),
-        Nap(limits=WakeLimits(**{**LIMITS, "devices": (0,)}), gpus=gpus),
+        SleepConfig(limits=SleepPolicy(**{**LIMITS, "devices": (0,)}), gpus=gpus),
     )
     (order,) = [order for order in gate.expire() if isinstance(order, Perform)]
-    gate.report(Report(order.number, Ending.DONE, Seen(True, 1, 0, 0, "0.33.0")))
+    gate.report(Report(order.number, StepResult.DONE, Seen(True, 1, 0, 0, "0.33.0")))
     assert gate.state is EngineState.SLEEPING
     return gate
 
@@ -256,10 +256,10 @@ def awake_gate() -> Gate:
         limits(),
         ManualClock(),
         Random(1),
-        Nap(limits=WakeLimits(**{**LIMITS, "canary": False})),
+        SleepConfig(limits=SleepPolicy(**{**LIMITS, "canary": False})),
     )
     (order,) = [order for order in gate.expire() if isinstance(order, Perform)]
-    gate.report(Report(order.number, Ending.DONE, Seen(False, 0, 0, 0, "0.33.0")))
+    gate.report(Report(order.number, StepResult.DONE, Seen(False, 0, 0, 0, "0.33.0")))
     assert gate.state is EngineState.AWAKE
     return gate
 

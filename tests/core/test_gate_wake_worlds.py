@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wake_worlds import World, parse_seeds, world
 
-from tornado_frontdoor.core import wake
 from tornado_frontdoor.core.decisions import EngineState
-from tornado_frontdoor.core.wake import TABLE, WakeStateMachine
-from tornado_frontdoor.core.wake_belief import Event
+from tornado_frontdoor.core.wake import machine as wake
+from tornado_frontdoor.core.wake.machine import TABLE, WakeStateMachine
+from tornado_frontdoor.core.wake.observed import EngineEvent
 
 HERE = Path(__file__)
 SEEDS = parse_seeds(os.environ.get("FRONTDOOR_SEEDS", "0-119"))
@@ -60,12 +60,12 @@ def test_the_same_seed_gives_the_same_trace_in_every_process():
 
 
 @pytest.fixture
-def met(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[EngineState, Event]]]:
+def met(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[EngineState, EngineEvent]]]:
     """Pairs of state and event that machines meet."""
-    found: Counter[tuple[EngineState, Event]] = Counter()
+    found: Counter[tuple[EngineState, EngineEvent]] = Counter()
     happen = WakeStateMachine._happen
 
-    def spy(machine: WakeStateMachine, event: Event, now: float) -> None:
+    def spy(machine: WakeStateMachine, event: EngineEvent, now: float) -> None:
         found[machine.state, event] += 1
         happen(machine, event, now)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tornado_frontdoor.core.gpus import GpuLocks
+from tornado_frontdoor.core.gpu_locks import GpuLocks
 from tornado_frontdoor.core.request import UpstreamKey
 
 A, B, C, D = (UpstreamKey(key) for key in "ABCD")

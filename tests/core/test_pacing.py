@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tornado_frontdoor.core.pacing import LONGEST_S, SHORTEST_S, Pacer
+from tornado_frontdoor.core.retry_after import LONGEST_S, SHORTEST_S, RetryAfterEstimator
 
 
 class Dice:
@@ -21,12 +21,12 @@ class Dice:
 
 
 def test_nothing_observed_yet_means_a_second_for_each_slot() -> None:
-    pacer = Pacer(Dice())
+    pacer = RetryAfterEstimator(Dice())
     assert [pacer.retry_after_s(0.0, cap=6, queued=0) for _ in range(3)] == [1.0, 2.0, 3.0]
 
 
 def test_the_first_observations_count_in_full_and_later_ones_a_tenth() -> None:
-    pacer = Pacer(Dice())
+    pacer = RetryAfterEstimator(Dice())
     for slot_s in (2.0, 4.0):
         pacer.observe(slot_s)
     assert pacer.interval_s(1) == 3.0
@@ -39,13 +39,13 @@ def test_the_first_observations_count_in_full_and_later_ones_a_tenth() -> None:
 
 
 def test_nobody_is_called_back_before_the_line_can_have_drained() -> None:
-    pacer = Pacer(Dice())
+    pacer = RetryAfterEstimator(Dice())
     pacer.observe(6.0)
     assert pacer.retry_after_s(100.0, cap=2, queued=8) == 27.0
 
 
 def test_a_promise_of_long_ago_binds_nobody() -> None:
-    pacer = Pacer(Dice())
+    pacer = RetryAfterEstimator(Dice())
     pacer.observe(2.0)
     for _ in range(10):
         pacer.retry_after_s(0.0, cap=1, queued=0)
@@ -53,7 +53,7 @@ def test_a_promise_of_long_ago_binds_nobody() -> None:
 
 
 def test_beyond_what_clients_obey_the_crowd_is_spread_over_the_later_half() -> None:
-    pacer = Pacer(Random(3))
+    pacer = RetryAfterEstimator(Random(3))
     pacer.observe(30.0)
     times = [pacer.retry_after_s(0.0, cap=1, queued=0) for _ in range(200)]
     assert times[0] == 30.0
@@ -63,7 +63,7 @@ def test_beyond_what_clients_obey_the_crowd_is_spread_over_the_later_half() -> N
 
 def test_dice_are_rolled_only_beyond_that() -> None:
     dice = Dice()
-    pacer = Pacer(dice)
+    pacer = RetryAfterEstimator(dice)
     pacer.observe(20.0)
     for _ in range(2):
         pacer.retry_after_s(0.0, cap=1, queued=0)
@@ -75,7 +75,7 @@ def test_dice_are_rolled_only_beyond_that() -> None:
 def test_a_second_is_a_second_at_any_time_of_day() -> None:
     now = 0.4
     assert (now + 1.0) - now < 1.0
-    pacer = Pacer(Dice())
+    pacer = RetryAfterEstimator(Dice())
     pacer.observe(0.001)
     assert pacer.retry_after_s(now, cap=1, queued=0) == 1.0
 
@@ -97,7 +97,7 @@ def test_promises_are_within_a_minute_and_an_interval_apart(
 ) -> None:
     """F23: between 1 and 59 seconds, whatever was seen and however late it is."""
     dice = Dice()
-    pacer = Pacer(dice)
+    pacer = RetryAfterEstimator(dice)
     now = start_s
     last_s: float | None = None
     for pause_s, slot_s, cap, queued in story:

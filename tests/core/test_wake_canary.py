@@ -4,12 +4,12 @@ from random import Random
 
 from tornado_frontdoor.core.clock import ManualClock
 from tornado_frontdoor.core.decisions import Decision, EngineState, Perform
-from tornado_frontdoor.core.gate import AdmissionLimits, Gate, Nap, WakeLimits
+from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.request import UpstreamKey
-from tornado_frontdoor.core.wake_run import CANARIES
-from tornado_frontdoor.core.wake_steps import Ending, Report, Seen, Step
+from tornado_frontdoor.core.wake.sequence import CANARIES
+from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
 
-LIMITS = WakeLimits(
+LIMITS = SleepPolicy(
     idle_sleep_s=0,
     idle_offload_s=0,
     hold_sleeping_s=30,
@@ -30,7 +30,9 @@ class Hand:
     def __init__(self) -> None:
         self.clock = ManualClock()
         limits = AdmissionLimits(cap=2, queue=2, queue_timeout_s=30)
-        self.gate = Gate(UpstreamKey("text"), limits, self.clock, Random(1), Nap(limits=LIMITS))
+        self.gate = Gate(
+            UpstreamKey("text"), limits, self.clock, Random(1), SleepConfig(limits=LIMITS)
+        )
         self.asked: Perform | None = None
         self.pass_time()
 
@@ -51,7 +53,7 @@ class Hand:
         """Let the call under way, which must be this one, end well."""
         assert self.asked is not None
         assert self.asked.step is step
-        report = Report(self.asked.number, Ending.DONE, seen)
+        report = Report(self.asked.number, StepResult.DONE, seen)
         self.asked = None
         self.take([*self.gate.report(report)])
 
@@ -110,7 +112,7 @@ def test_a_canary_that_fails_is_asked_once_more() -> None:
     for _ in range(2):
         assert hand.asked is not None
         assert following is Step.CANARY
-        hand.take([*hand.gate.report(Report(hand.asked.number, Ending.FAILED))])
+        hand.take([*hand.gate.report(Report(hand.asked.number, StepResult.FAILED))])
         following = hand.go_on()
     assert following is Step.LOOK
     assert hand.gate.state is EngineState.UNKNOWN

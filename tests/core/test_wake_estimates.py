@@ -3,7 +3,7 @@
 import pytest
 
 from tornado_frontdoor.core.decisions import SleepDepth
-from tornado_frontdoor.core.pacing import FIRST_GUESSES_S, SHORTEST_S, WakeEstimates
+from tornado_frontdoor.core.retry_after import FIRST_GUESSES_S, SHORTEST_S, WakeEstimates
 
 DEEP = SleepDepth.OFFLOADED
 

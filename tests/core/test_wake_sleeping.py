@@ -4,8 +4,8 @@ import pytest
 from wake_scenes import TIMES, Scene, befalls, of, refusals, transitions
 
 from tornado_frontdoor.core.decisions import Answered, EngineState, Note, Verdict
-from tornado_frontdoor.core.wake_limits import WakeLimits
-from tornado_frontdoor.core.wake_steps import Step
+from tornado_frontdoor.core.wake.policy import SleepPolicy
+from tornado_frontdoor.engines.vllm import Step
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_tier_of_0_is_never(scene):
     scene.pass_s(100_000.0)
     assert site.gate.state is EngineState.AWAKE
     with pytest.raises(TypeError, match="idle_sleep_s"):
-        WakeLimits(idle_offload_s=1.0)  # type: ignore[call-arg]
+        SleepPolicy(idle_offload_s=1.0)  # type: ignore[call-arg]
     for wrong in ({"idle_sleep_s": -1.0}, {"hold_sleeping_s": 0.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             scene.site(key="wrong", **wrong)

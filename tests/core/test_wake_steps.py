@@ -2,7 +2,7 @@
 
 import pytest
 
-from tornado_frontdoor.core.wake_steps import (
+from tornado_frontdoor.engines.vllm import (
     UNKNOWN_RELEASE,
     Step,
     profile_of,

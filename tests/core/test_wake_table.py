@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from tornado_frontdoor.core.decisions import Changed, EngineState, Memory, Perform, Remember
-from tornado_frontdoor.core.wake import TABLE, WakeStateMachine
-from tornado_frontdoor.core.wake_belief import Event
-from tornado_frontdoor.core.wake_calls import Gpu, Order
-from tornado_frontdoor.core.wake_limits import WakeLimits
-from tornado_frontdoor.core.wake_steps import Ending, Report, Seen, Step
+from tornado_frontdoor.core.decisions import Changed, EngineState, JournalEntry, Perform, Remember
+from tornado_frontdoor.core.wake.control_runner import Gpu, WakeOrder
+from tornado_frontdoor.core.wake.machine import TABLE, WakeStateMachine
+from tornado_frontdoor.core.wake.observed import EngineEvent
+from tornado_frontdoor.core.wake.policy import SleepPolicy
+from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
 
-LIMITS = WakeLimits(
+LIMITS = SleepPolicy(
     idle_sleep_s=100.0,
     idle_offload_s=1000.0,
     hold_sleeping_s=30.0,
@@ -31,13 +31,13 @@ LEVEL_2 = Seen(True, 2, 0, 0, "0.33.0", "p1")
 class Bench:
     """A machine alone, whose GPU is always free."""
 
-    def __init__(self, memory: Memory | None = None) -> None:
+    def __init__(self, memory: JournalEntry | None = None) -> None:
         self.now = 0.0
         self.machine = WakeStateMachine(LIMITS, 0.0, memory)
-        self.orders: list[Order] = []
+        self.orders: list[WakeOrder] = []
         self.take(self.machine.tick(0.0))
 
-    def take(self, orders: Sequence[Order]) -> None:
+    def take(self, orders: Sequence[WakeOrder]) -> None:
         for order in orders:
             self.orders.append(order)
             if order is Gpu.ASK:
@@ -47,7 +47,7 @@ class Bench:
     def last(self) -> Perform:
         return next(order for order in reversed(self.orders) if isinstance(order, Perform))
 
-    def report(self, ending: Ending = Ending.DONE, seen: Seen | None = None) -> "Bench":
+    def report(self, ending: StepResult = StepResult.DONE, seen: Seen | None = None) -> "Bench":
         self.take(self.machine.report(Report(self.last.number, ending, seen), self.now))
         return self
 
@@ -74,7 +74,7 @@ def offloaded() -> Bench:
 
 
 def down() -> Bench:
-    return Bench().report(Ending.LOST)
+    return Bench().report(StepResult.LOST)
 
 
 def waking() -> Bench:
@@ -124,7 +124,7 @@ def test_every_state_has_its_row_and_can_be_reached():
 
 
 @pytest.mark.parametrize("state", EngineState)
-@pytest.mark.parametrize("event", Event)
+@pytest.mark.parametrize("event", EngineEvent)
 def test_every_pair_is_either_in_the_table_or_without_effect(state, event):
     machine = IN[state]().machine
     before = snapshot(machine)
@@ -146,7 +146,7 @@ def test_every_state_has_a_way_out_and_a_way_in():
 
 def test_awake_is_entered_by_proof_alone():
     ways = [event for row in TABLE.values() for event, to in row.items() if to is EngineState.AWAKE]
-    assert set(ways) == {Event.PROVEN} | {
+    assert set(ways) == {EngineEvent.PROVEN} | {
         event for event, to in TABLE[EngineState.AWAKE].items() if to is EngineState.AWAKE
     }
 
@@ -160,7 +160,7 @@ def test_nothing_wakes_into_a_sleep_that_is_under_way():
 
 
 LOOKS = [AWAKE, LEVEL_1, LEVEL_2, AWAKE._replace(running=2), AWAKE._replace(process="p2")]
-INPUTS: dict[str, Callable[[Bench], Sequence[Order]]] = {
+INPUTS: dict[str, Callable[[Bench], Sequence[WakeOrder]]] = {
     "come": lambda b: b.machine.demand(1, b.now),
     "go": lambda b: b.machine.demand(0, b.now),
     "tick": lambda b: b.machine.tick(b.now),
@@ -177,11 +177,11 @@ INPUTS: dict[str, Callable[[Bench], Sequence[Order]]] = {
         ending.value: lambda b, ending=ending: b.machine.report(
             Report(b.last.number, ending), b.now
         )
-        for ending in Ending
+        for ending in StepResult
     },
     **{
         f"saw {seen}": lambda b, seen=seen: b.machine.report(
-            Report(b.last.number, Ending.DONE, seen), b.now
+            Report(b.last.number, StepResult.DONE, seen), b.now
         )
         for seen in LOOKS
     },
@@ -206,13 +206,13 @@ def test_whatever_comes_the_state_moves_along_the_arrows(state, first):
 
 
 @pytest.mark.parametrize("state", EngineState)
-@pytest.mark.parametrize("ending", Ending)
+@pytest.mark.parametrize("ending", StepResult)
 def test_a_report_that_nobody_waits_for_has_no_effect(state, ending):
     bench = IN[state]()
     before = snapshot(bench.machine)
     for number in (0, bench.last.number - 1, bench.last.number + 1):
         assert not bench.machine.report(Report(number, ending, AWAKE), bench.now)
-    bench.take(bench.machine.report(Report(bench.last.number, Ending.LOST), bench.now))
+    bench.take(bench.machine.report(Report(bench.last.number, StepResult.LOST), bench.now))
     after = snapshot(bench.machine)
     if bench.machine.calls._step is None:
         assert not bench.machine.report(Report(bench.last.number, ending, AWAKE), bench.now)
@@ -220,7 +220,7 @@ def test_a_report_that_nobody_waits_for_has_no_effect(state, ending):
     assert before["machine.state"] is state
 
 
-def remembered(bench: Bench, step: Step) -> Memory:
+def remembered(bench: Bench, step: Step) -> JournalEntry:
     """Return what was written down last before a step was to be performed."""
     index = max(
         index
@@ -231,18 +231,20 @@ def remembered(bench: Bench, step: Step) -> Memory:
 
 
 def test_what_is_about_to_be_done_is_written_down_before_it_is_done():
-    assert remembered(falling_asleep(), Step.SLEEP_1) == Memory(
+    assert remembered(falling_asleep(), Step.SLEEP_1) == JournalEntry(
         EngineState.FALLING_ASLEEP, 1, True, "p1"
     )
     bench = awake()
     bench.take(bench.machine.sleep(2, bench.now))
     bench.report(seen=AWAKE)
-    assert remembered(bench, Step.SLEEP_2) == Memory(EngineState.FALLING_ASLEEP, 2, False, "p1")
-    assert remembered(waking(), Step.WAKE) == Memory(EngineState.WAKING, 1, True, "p1")
+    assert remembered(bench, Step.SLEEP_2) == JournalEntry(
+        EngineState.FALLING_ASLEEP, 2, False, "p1"
+    )
+    assert remembered(waking(), Step.WAKE) == JournalEntry(EngineState.WAKING, 1, True, "p1")
     bench = offloaded()
     bench.take(bench.machine.demand(1, bench.now))
     bench.report(seen=LEVEL_2)
-    assert remembered(bench, Step.WAKE_WEIGHTS) == Memory(EngineState.WAKING, 2, False, "p1")
+    assert remembered(bench, Step.WAKE_WEIGHTS) == JournalEntry(EngineState.WAKING, 2, False, "p1")
 
 
 def test_a_proof_is_none_for_weights_that_nobody_has_loaded():

@@ -5,8 +5,8 @@ from wake_engines import VERSIONS
 from wake_scenes import Scene, befalls, of, refusals, transitions
 
 from tornado_frontdoor.core.decisions import Answered, EngineState, Note, SleepDepth, WakeEnded
-from tornado_frontdoor.core.wake_limits import FIRST_PAUSE_S, LONGEST_PAUSE_S, Pause
-from tornado_frontdoor.core.wake_steps import Step
+from tornado_frontdoor.core.wake.policy import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
+from tornado_frontdoor.engines.vllm import Step
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ class TestFailures:
         assert site.gate.state is EngineState.UNKNOWN
 
     def test_the_pause_doubles_up_to_its_longest(self):
-        pause = Pause()
+        pause = Backoff()
         found = []
         for _ in range(12):
             pause.fail(1000.0)

@@ -9,7 +9,7 @@ from wake_engines import VERSIONS
 from wake_scenes import Scene, befalls, of, refusals, transitions
 
 from tornado_frontdoor.core.decisions import EngineState, SleepDepth, WakeEnded
-from tornado_frontdoor.core.wake_steps import Step
+from tornado_frontdoor.engines.vllm import Step
 
 STAGED = ["wake_weights", "reload_weights", "wake_kv_cache", "canary"]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from simulator.invariants import (
+from simulator.model.invariants import (
     EngineWitness,
     LawError,
     LineWitness,

@@ -1,8 +1,8 @@
 """A model engine as the wake machine's driver sees it: steps go in, reports come out.
 
-The engine is `simulator.engine`: it is unkind where vLLM is. Between it and the gate lies a network
-with delays, and faults befall calls by chance: an error, a silent no-op, a slow or a hung call, a
-connection that is cut although the call goes on, a death in the middle.
+The engine is `simulator.standin.engine`: it is unkind where vLLM is. Between it and the gate lies a
+network with delays, and faults befall calls by chance: an error, a silent no-op, a slow or a hung
+call, a connection that is cut although the call goes on, a death in the middle.
 """
 
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
-from simulator.engine import Engine
-from simulator.engine_values import Answer, Call, Event, Kind, Times
-from simulator.profiles import profile_of
+from simulator.standin.engine import EngineModel
+from simulator.standin.engine_values import ControlAnswer, ControlCall, Kind, ModelEvent, Times
+from simulator.standin.releases import profile_of
 from tornado_frontdoor.core.decisions import Perform
-from tornado_frontdoor.core.wake_steps import Ending, Report, Seen, Step
+from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
 
 VERSIONS = ("0.16", "0.22", "0.24", "0.27", "0.30", "0.31", "0.33")
 LEVELS = {"awake": 0, "weights_offloaded": 1, "discard_all": 2}
@@ -60,10 +60,10 @@ class Doorstep:
         rng: Random,
         at: Callable[[float, Callable[[], None]], None],
         tell: Callable[[Report], None],
-        ended: Callable[[Any, Ending, bool], None],
+        ended: Callable[[Any, StepResult, bool], None],
     ) -> None:
         self.manners = manners
-        self.engine = Engine(4, profile=profile_of(manners.version), times=manners.times)
+        self.engine = EngineModel(4, profile=profile_of(manners.version), times=manners.times)
         self.steps: list[str] = []
         """What reached the engine, in order, for tests to look at."""
         self.rule: Callable[[Step], str] | None = None
@@ -76,7 +76,7 @@ class Doorstep:
         self._ended = ended
         self._asked: dict[Id, Step] = {}
         self._lives = 0
-        self._events: list[Event] = []
+        self._events: list[ModelEvent] = []
 
     def perform(self, order: Perform, now: float) -> None:
         """Send a step on its way."""
@@ -114,22 +114,22 @@ class Doorstep:
         self.steps.append(step.label)
         self._asked[key] = step
         if self.engine.dead:
-            self._answer(key, Ending.LOST)
+            self._answer(key, StepResult.LOST)
             return
         fault = self._fault(step)
         if fault == "cut":
-            self._answer(key, Ending.LOST)
+            self._answer(key, StepResult.LOST)
         if step is Step.CANARY:
             self._canary(key, fault)
         elif step.looks and not self.manners.supports_sleep:
-            self._answer(key, Ending.UNSUPPORTED)
+            self._answer(key, StepResult.UNSUPPORTED)
         else:
             self._control(key, step, fault)
 
     def _control(self, key: Id, step: Step, fault: str) -> None:
         if step in CHANGES_MEMORY:
             self.transitions[key] = step
-        call = Call(
+        call = ControlCall(
             id=("step", key),
             slow_s={"slow": self._rng.choice((3.0, 30.0)), "hang": inf}.get(fault, 0.0),
             fails=fault == "fails",
@@ -143,14 +143,16 @@ class Doorstep:
         if fault in ("die", "die_after"):
             self.engine.kill(self.now)
         elif fault == "fails":
-            self._answer(key, Ending.FAILED, detail="500")
+            self._answer(key, StepResult.FAILED, detail="500")
         elif fault == "unsupported":
-            self._answer(key, Ending.UNSUPPORTED)
+            self._answer(key, StepResult.UNSUPPORTED)
         elif fault != "noop":  # that one is never answered
             work = {"slow": 5.0, "hang": 10**6}.get(fault, 0.5)
             self.engine.submit(("canary", key), work, self.now)
 
-    def _answer(self, key: Id, ending: Ending, seen: Seen | None = None, detail: str = "") -> None:
+    def _answer(
+        self, key: Id, ending: StepResult, seen: Seen | None = None, detail: str = ""
+    ) -> None:
         """Send what came of a step back, unless that was told already or nobody is there."""
         if self._asked.pop(key, None) is None:
             return
@@ -166,44 +168,44 @@ class Doorstep:
         """Let the engine come to this instant; what happened is told by `take_events`."""
         self._events += self.engine.advance(self.now)
 
-    def take_events(self) -> list[Event]:
+    def take_events(self) -> list[ModelEvent]:
         """Return what happened since this was last asked."""
         self.collect()
         events, self._events = self._events, []
         return events
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: ModelEvent) -> None:
         """Make reports and ends of what the engine did."""
         key: Any = event.key
         if event.kind is Kind.DIED:
             self.transitions.clear()
             for asked in [*self._asked]:
-                self._answer(asked, Ending.LOST)
+                self._answer(asked, StepResult.LOST)
         elif event.kind is Kind.ANSWERED and key[0] == "step":
-            assert isinstance(event.value, Answer)
+            assert isinstance(event.value, ControlAnswer)
             self.transitions.pop(key[1], None)
             self._answered(key[1], event.value)
         elif event.kind in (Kind.FINISHED, Kind.ABORTED):
-            ending = Ending.DONE if event.kind is Kind.FINISHED else Ending.FAILED
+            ending = StepResult.DONE if event.kind is Kind.FINISHED else StepResult.FAILED
             if key[0] == "canary":
                 self._answer(key[1], ending)
             self._ended(key, ending, bool(event.value))
 
-    def _answered(self, key: Id, answer: Answer) -> None:
+    def _answered(self, key: Id, answer: ControlAnswer) -> None:
         step = self._asked.get(key)
         if step is None:
             return
         if answer.value in ("the engine is dead", "the engine died"):
-            self._answer(key, Ending.LOST)
+            self._answer(key, StepResult.LOST)
         elif not answer.ok:
-            self._answer(key, Ending.FAILED, detail="500")
+            self._answer(key, StepResult.FAILED, detail="500")
         elif step.looks:
-            self._answer(key, Ending.DONE, self._seen(bool(answer.value)))
+            self._answer(key, StepResult.DONE, self._seen(bool(answer.value)))
         elif step is Step.RESET_PREFIXES and not answer.value:
             told = self.engine.profile.reset_tells_success
-            self._answer(key, Ending.FAILED if told else Ending.DONE)
+            self._answer(key, StepResult.FAILED if told else StepResult.DONE)
         else:
-            self._answer(key, Ending.DONE)
+            self._answer(key, StepResult.DONE)
 
     def _seen(self, sleeping: bool) -> Seen:
         level = None

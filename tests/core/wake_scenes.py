@@ -8,10 +8,10 @@ from wake_engines import Manners
 from wake_sites import Site
 from wake_worlds import World
 
-from simulator.engine_values import Call, Times
+from simulator.standin.engine_values import ControlCall, Times
 from tornado_frontdoor.core.decisions import EngineState, Refusal, Refuse, SleepDepth
-from tornado_frontdoor.core.gate import AdmissionLimits, WakeLimits
-from tornado_frontdoor.core.wake_steps import Step
+from tornado_frontdoor.core.gate import AdmissionLimits, SleepPolicy
+from tornado_frontdoor.engines.vllm import Step
 
 Kind = TypeVar("Kind")
 
@@ -60,7 +60,7 @@ class Scene(World):
             self,
             key,
             AdmissionLimits(cap=cap, queue=queue, queue_timeout_s=30.0),
-            WakeLimits(**{**LIMITS, **limits}),
+            SleepPolicy(**{**LIMITS, **limits}),
             Manners(version=version, **about),
         )
         self.sites.append(site)
@@ -77,7 +77,7 @@ class Scene(World):
     def hand(self, site: Site, name: str, **call: Any) -> None:
         """Another hand calls the engine."""
         site.door.collect()
-        site.door.engine.call(Call(id=("hand", name), name=name, **call), self.now)
+        site.door.engine.call(ControlCall(id=("hand", name), name=name, **call), self.now)
         self._engines()
 
     def kill(self, site: Site) -> None:

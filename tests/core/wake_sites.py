@@ -2,7 +2,7 @@
 
 A site does what a driver does with what the gate decides, and judges it while it does so:
 
-- the laws, by the witnesses of `simulator.invariants`;
+- the laws, by the witnesses of `simulator.model.invariants`;
 - no caller is sent to an engine that would not answer it, or answer it with garbage (what other
   hands do between two looks excepted);
 - no transition on a GPU while another engine's transition is under way there;
@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from wake_engines import Doorstep, Manners
 
-from simulator.engine import Scheduler
-from simulator.invariants import EngineWitness, LineWitness
+from simulator.model.invariants import EngineWitness, LineWitness
+from simulator.standin.engine import Scheduler
 from tornado_frontdoor.core.clock import ManualClock
 from tornado_frontdoor.core.decisions import (
     Admit,
@@ -26,17 +26,17 @@ from tornado_frontdoor.core.decisions import (
     Decision,
     EngineState,
     GpuGranted,
-    Memory,
+    JournalEntry,
     Outcome,
     Perform,
     Refuse,
     Remember,
     WakeEnded,
 )
-from tornado_frontdoor.core.gate import AdmissionLimits, Gate, Nap, WakeLimits
-from tornado_frontdoor.core.gpus import GpuLocks
+from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
+from tornado_frontdoor.core.gpu_locks import GpuLocks
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
-from tornado_frontdoor.core.wake_steps import Ending, Report, Step
+from tornado_frontdoor.engines.vllm import Report, Step, StepResult
 
 FALLING = {Step.SLEEP_1, Step.SLEEP_2, Step.SLEEP_1_PLAIN, Step.SLEEP_2_PLAIN}
 
@@ -77,7 +77,7 @@ class Site:
         world: Surroundings,
         key: str,
         limits: AdmissionLimits,
-        wake_limits: WakeLimits,
+        wake_limits: SleepPolicy,
         manners: Manners,
     ) -> None:
         self.world = world
@@ -85,7 +85,7 @@ class Site:
         self.limits = limits
         self.wake_limits = wake_limits
         self.door = Doorstep(manners, world.rng, world.at, self.report, self.transfer_ended)
-        self.memory: Memory | None = None
+        self.memory: JournalEntry | None = None
         self.learned_s: dict[str, float] = {}
         self.inside: dict[int, Caller] = {}
         self.meddled = False
@@ -97,7 +97,7 @@ class Site:
 
     def open(self) -> None:
         """A front door starts, with what an earlier one left."""
-        nap = Nap(
+        nap = SleepConfig(
             limits=self.wake_limits,
             gpus=self.world.gpus,
             memory=self.memory,
@@ -157,7 +157,7 @@ class Site:
             gone = Outcome.CLIENT_GONE_STREAMING if flying else Outcome.CLIENT_GONE_QUEUED
             self.finish(ticket, gone)
 
-    def transfer_ended(self, job: Any, ending: Ending, garbage: bool) -> None:
+    def transfer_ended(self, job: Any, ending: StepResult, garbage: bool) -> None:
         """The engine is done with a request."""
         if not self.meddled:
             assert not garbage, f"{job[0]} got garbage"
@@ -165,8 +165,8 @@ class Site:
             return
         ticket = self.inside[job[2]]
         if not self.meddled:
-            assert ending is Ending.DONE, "the engine was put to sleep with a caller inside"
-        served = ending is Ending.DONE
+            assert ending is StepResult.DONE, "the engine was put to sleep with a caller inside"
+        served = ending is StepResult.DONE
         self.finish(ticket, Outcome.SERVED if served else Outcome.UPSTREAM_ERROR)
 
     def engine_died(self) -> None:

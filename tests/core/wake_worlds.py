@@ -19,11 +19,11 @@ from wake_engines import VERSIONS, Manners
 from wake_sites import Site
 from walks import parse_seeds
 
-from simulator.engine_values import Call, Times
-from simulator.invariants import digest
+from simulator.model.invariants import digest
+from simulator.standin.engine_values import ControlCall, Times
 from tornado_frontdoor.core.clock import ManualClock
-from tornado_frontdoor.core.gate import AdmissionLimits, WakeLimits
-from tornado_frontdoor.core.gpus import GpuLocks
+from tornado_frontdoor.core.gate import AdmissionLimits, SleepPolicy
+from tornado_frontdoor.core.gpu_locks import GpuLocks
 
 
 class World:
@@ -60,14 +60,14 @@ class World:
         self._count += 1
         heappush(self._heap, (at_s, self._count, what))
 
-    def _draw_limits(self) -> tuple[AdmissionLimits, WakeLimits]:
+    def _draw_limits(self) -> tuple[AdmissionLimits, SleepPolicy]:
         rng = self.rng
         idle_s = rng.choice((0.0, 5.0, 20.0))
         return AdmissionLimits(
             cap=rng.choice((1, 2, 3, None)),
             queue=rng.choice((1, 2, 6)),
             queue_timeout_s=rng.choice((2.0, 20.0)),
-        ), WakeLimits(
+        ), SleepPolicy(
             idle_sleep_s=idle_s,
             idle_offload_s=rng.choice((0.0, idle_s, idle_s + 15.0)),
             hold_sleeping_s=rng.choice((1.0, 30.0)),
@@ -186,7 +186,9 @@ class World:
         site.meddled = True
         engine = site.door.engine
         if self.rng.random() < 0.5 and site.door.manners.supports_sleep:
-            engine.call(Call(id=("hand", 0), name="sleep", level=self.rng.choice((1, 2))), self.now)
+            engine.call(
+                ControlCall(id=("hand", 0), name="sleep", level=self.rng.choice((1, 2))), self.now
+            )
         elif not engine.dead:
             self.foreigners += 1
             engine.submit(("foreign", self.foreigners), 5.0, self.now)

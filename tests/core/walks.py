@@ -17,8 +17,8 @@ from random import Random
 
 from naive_line import NaiveLine, Seen, seen
 
-from simulator.invariants import LineWitness, digest
-from tornado_frontdoor.core.admission import AdmissionController, AdmissionLimits, Move
+from simulator.model.invariants import LineWitness, digest
+from tornado_frontdoor.core.admission import AdmissionController, AdmissionEvent, AdmissionLimits
 from tornado_frontdoor.core.decisions import Outcome
 from tornado_frontdoor.core.request import Ticket, TicketState
 
@@ -215,7 +215,7 @@ class Walk:
         self.expire()
         assert self.line.queued < before, "expire at next_deadline() makes progress"
 
-    def _finish(self, ticket: Ticket) -> Sequence[Move]:
+    def _finish(self, ticket: Ticket) -> Sequence[AdmissionEvent]:
         moves = self.line.finish(ticket, self.now)
         self.inside.pop(ticket.number, None)
         self.gone.append(ticket)
@@ -230,7 +230,7 @@ class Walk:
     def _judge(
         self,
         event: str,
-        moves: Sequence[Move],
+        moves: Sequence[AdmissionEvent],
         tell: Callable[[LineWitness], None] | None,
         ask: Callable[[NaiveLine], list[Seen]],
     ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from naps import CHAT, QUICK, Tables, broken_laws, chat_with, configuration
 from wire import Reply, Wire
 
-from simulator.stand_in import StandIn, StandInOptions
+from simulator.standin.server import StandIn, StandInOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 30.0

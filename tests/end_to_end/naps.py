@@ -18,7 +18,7 @@ import pytest
 from doorway import Doorway, Mishaps
 from wire import Reply
 
-from simulator.stand_in import StandIn, StandInOptions
+from simulator.standin.server import StandIn, StandInOptions
 from tornado_frontdoor.config import load
 from tornado_frontdoor.core.gate import Gate
 from tornado_frontdoor.proxy.app import App
@@ -226,7 +226,7 @@ class House(Doorway):
             "duplicate_finishes": sum(gate.duplicate_finishes for gate in gates),
             "leases": sum(len(u.keeper._waiting) for u in upstreams),
             "watched": len(self.app._departures),
-            "passages": len(self.app.door.passages),
+            "passages": len(self.app.door.under_way),
             "engines": sum(self.seen(key)["in_flight"] for key in self.engines),
         }
 

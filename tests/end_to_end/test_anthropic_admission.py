@@ -85,7 +85,9 @@ def test_arrivals_that_alternate_are_served_in_the_order_they_came() -> None:
                 stream = number % 4 > 1
                 path, body = (MESSAGES, ask) if number % 2 else (CHAT, chat)
                 wires.append(await door.begin(path, body(stream=stream)))
-                await door.until(lambda n=number: len(door.app.door.passages) + len(door.lines) > n)  # type: ignore[misc]
+                await door.until(
+                    lambda n=number: len(door.app.door.under_way) + len(door.lines) > n
+                )  # type: ignore[misc]
             ids = []
             for wire in wires:
                 reply = await wire.reply()

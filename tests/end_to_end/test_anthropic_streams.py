@@ -22,7 +22,7 @@ from llm import (
 )
 from wire import Cut, Wire, chat
 
-from tornado_frontdoor.proxy.client import Client
+from tornado_frontdoor.proxy.downstream.client import Client
 
 Say = Callable[[asyncio.StreamWriter], Awaitable[None]]
 BEGUN = framed(chunk({"role": "assistant", "content": ""})) + framed(chunk({"content": "Once "}))
@@ -139,13 +139,13 @@ def test_at_the_instant_the_error_is_written_nothing_is_in_flight(
             raw_engine(say) as engine,
             doorway(url=engine.url, cap=1, queue=0, chunk_timeout_s=0.3) as door,
         ):
-            write = Client.finish_rudely
+            write = Client.abort_after
 
             def look(client: Client, last: bytes) -> None:
                 seen.append(door.gate.in_flight)
                 write(client, last)
 
-            monkeypatch.setattr(Client, "finish_rudely", look)
+            monkeypatch.setattr(Client, "abort_after", look)
             wire = await door.begin(MESSAGES, ask(stream=True))
             await wire.head()
             await until_the_error(wire)

@@ -27,7 +27,7 @@ SMALL = {
 
 def loadtest(out: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "loadtests.stage", *arguments, "--out", str(out)],
+        [sys.executable, "-m", "loadtests.harness", *arguments, "--out", str(out)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,

@@ -24,16 +24,16 @@ from tornado_frontdoor.core.catalog import Catalog
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
 from tornado_frontdoor.core.request import CanonicalRequest
 from tornado_frontdoor.surfaces.base import (
-    Call,
+    DecodedRequest,
     Document,
     Ending,
-    Exchange,
     Head,
     Headers,
     ListedModel,
     Refused,
     Route,
     RouteKind,
+    SurfaceRequest,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +70,7 @@ upstream = "a"
     )
     program = f"""
 import sys
-import tornado_frontdoor.cli
+import tornado_frontdoor.cli.main
 from tornado_frontdoor.config import load
 from tornado_frontdoor.proxy.app import make_surfaces
 make_surfaces(load(__import__("pathlib").Path({str(path)!r})))
@@ -137,7 +137,7 @@ class Telegram:
     def route(self, method: str, path: str) -> Route:  # noqa: ARG002
         return Route(RouteKind.ENGINE, path)
 
-    def decode(self, call: Call, catalog: Catalog) -> Exchange:
+    def decode(self, call: SurfaceRequest, catalog: Catalog) -> DecodedRequest:
         target = catalog.resolve(call.route.path.rpartition("/")[2])
         if target is None:
             raise Refused(Reason.MODEL_NOT_FOUND, "NO SUCH MODEL STOP")
@@ -151,9 +151,9 @@ class Telegram:
             content_type="application/json",
             stream=False,
         )
-        return Exchange(request, target, Words())
+        return DecodedRequest(request, target, Words())
 
-    def models(self, call: Call, listing: Sequence[ListedModel]) -> Document:  # noqa: ARG002
+    def models(self, call: SurfaceRequest, listing: Sequence[ListedModel]) -> Document:  # noqa: ARG002
         return Document(200, (), b"")
 
     def refuse(self, refusal: Refusal, request_id: str) -> Document:  # noqa: ARG002

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from doorway import CHAT, Doorway, doorway
 
-from simulator.experiment import Plan, observe
-from simulator.laws import Law
-from simulator.scenario import Scenario
-from simulator.theory import BoundedLine
-from simulator.workload import Replay, Rows, Service
+from simulator.exact.closed_form import BoundedLine
+from simulator.model.scenario import Scenario
+from simulator.study.experiment import Plan, observe
+from simulator.traffic.distributions import Distribution
+from simulator.traffic.workload import Replay, Rows, Service
 
 CAP, QUEUE, TIMEOUT_S, HOLD_S = 2, 3, 0.7, 0.4
 REQUESTS = 24
@@ -35,7 +35,7 @@ def simulated(at_s: list[float], hold_s: float = HOLD_S) -> Twin:
         queue=QUEUE,
         timeout_s=TIMEOUT_S,
         arrivals=Replay(rows=Rows(at_s=np.array(at_s))),
-        service=Service(seconds=Law("const", hold_s)),
+        service=Service(seconds=Distribution("const", hold_s)),
     )
     _, journal = observe(scenario, Plan())
     ends = {entry.number: entry.what for entry in journal if entry.what in STATUS}

@@ -6,7 +6,7 @@ import pytest
 from naps import CHAT, WORDS, House, chat_with, house, text_of
 from wire import Reply
 
-from tornado_frontdoor.core.wake_steps import Step
+from tornado_frontdoor.engines.vllm import Step
 
 
 async def wake(door: House, name: str = "text") -> int:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("tornado_frontdoor", "simulator", "loadtests")
+PACKAGES = ("tornado_frontdoor", "simulator", "loadtests", "bench", "tryouts")
 CONTRACTS = {
     contract["id"]: contract
     for contract in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
@@ -38,12 +38,17 @@ class Crossing(NamedTuple):
     imported: str
 
 
+PROXY = "tornado_frontdoor.proxy"
+
 CROSSINGS = [
     # Downwards only, and siblings are strangers
-    Crossing("layers", "tornado_frontdoor.demo", "tornado_frontdoor.cli"),
-    Crossing("layers", "tornado_frontdoor.proxy.telemetry", "tornado_frontdoor.cli"),
-    Crossing("layers", "simulator.invariants", "tornado_frontdoor.demo"),
-    Crossing("layers", "tornado_frontdoor.proxy.telemetry", "simulator.invariants"),
+    Crossing("layers", "tornado_frontdoor.proxy.app", "tornado_frontdoor.cli.demo"),
+    Crossing("layers", "tornado_frontdoor.proxy.telemetry", "tornado_frontdoor.cli.main"),
+    Crossing("layers", "simulator.model.invariants", "tornado_frontdoor.cli.demo"),
+    Crossing("layers", "tornado_frontdoor.proxy.telemetry", "simulator.model.invariants"),
+    Crossing("layers", "tornado_frontdoor.cli.demo", "bench.proxy"),
+    Crossing("layers", "bench.proxy", "tryouts.engine"),
+    Crossing("layers", "tornado_frontdoor.engines.vllm", "tornado_frontdoor.core.clock"),
     Crossing("layers", "loadtests", "tornado_frontdoor.proxy.telemetry"),
     Crossing("layers", "tornado_frontdoor.surfaces.base", "tornado_frontdoor.proxy.telemetry"),
     Crossing("layers", "tornado_frontdoor.config.settings", "tornado_frontdoor.proxy.telemetry"),
@@ -51,32 +56,66 @@ CROSSINGS = [
     Crossing("layers", "tornado_frontdoor.config.settings", "tornado_frontdoor.surfaces.base"),
     Crossing("layers", "tornado_frontdoor.core.clock", "tornado_frontdoor.surfaces.base"),
     Crossing("layers", "tornado_frontdoor.core.clock", "tornado_frontdoor.config.settings"),
-    Crossing("every-module-has-a-place", "tornado_frontdoor.core.clock", "tornado_frontdoor.cli"),
+    Crossing(
+        "every-module-has-a-place", "tornado_frontdoor.core.clock", "tornado_frontdoor.cli.main"
+    ),
+    # Inside the proxy, inside the simulator
+    Crossing("proxy-layers", f"{PROXY}.telemetry", f"{PROXY}.routing"),
+    Crossing("proxy-layers", f"{PROXY}.curl.handle", f"{PROXY}.telemetry"),
+    Crossing(
+        "proxy-layers",
+        "tornado_frontdoor.proxy.upstreams",
+        "tornado_frontdoor.proxy.proxied_request",
+    ),
+    Crossing(
+        "proxy-layers",
+        "tornado_frontdoor.proxy.downstream.client",
+        "tornado_frontdoor.proxy.curl.client",
+    ),
+    Crossing("simulator-rooms", "simulator.model.run", "simulator.study.sweep"),
+    Crossing("simulator-rooms", "simulator.reports.plot", "simulator.cli.commands"),
+    Crossing("simulator-rooms", "simulator.standin.engine", "simulator.model.run"),
+    Crossing("simulator-rooms", "simulator.engine_model.replica", "simulator.standin.engine"),
+    Crossing("simulator-rooms", "simulator.exact.closed_form", "simulator.reports.plot"),
     # Inside the core
     Crossing("core-layers", "tornado_frontdoor.core.admission", "tornado_frontdoor.core.gate"),
-    Crossing("core-layers", "tornado_frontdoor.core.admission", "tornado_frontdoor.core.wake"),
-    Crossing("core-layers", "tornado_frontdoor.core.pacing", "tornado_frontdoor.core.admission"),
-    Crossing("core-layers", "tornado_frontdoor.core.decisions", "tornado_frontdoor.core.pacing"),
+    Crossing(
+        "core-layers", "tornado_frontdoor.core.admission", "tornado_frontdoor.core.wake.machine"
+    ),
+    Crossing(
+        "core-layers", "tornado_frontdoor.core.retry_after", "tornado_frontdoor.core.admission"
+    ),
+    Crossing(
+        "core-layers", "tornado_frontdoor.core.decisions", "tornado_frontdoor.core.retry_after"
+    ),
     Crossing("core-layers", "tornado_frontdoor.core.catalog", "tornado_frontdoor.core.decisions"),
     Crossing("core-layers", "tornado_frontdoor.core.request", "tornado_frontdoor.core.decisions"),
     Crossing("core-layers", "tornado_frontdoor.core.clock", "tornado_frontdoor.core.request"),
     # What belongs to one room
-    Crossing("only-the-stand-in-serves", "simulator.invariants", "tornado"),
-    Crossing("simulator-knows-core-only", "simulator.invariants", "tornado_frontdoor.surfaces"),
+    Crossing("only-the-stand-in-serves", "simulator.model.invariants", "tornado"),
     Crossing(
-        "one-driver-of-gates", "tornado_frontdoor.proxy.telemetry", "tornado_frontdoor.core.gate"
+        "simulator-knows-core-only", "simulator.model.invariants", "tornado_frontdoor.surfaces"
     ),
-    Crossing("one-driver-of-gates", "simulator.invariants", "tornado_frontdoor.core.gate"),
+    Crossing(
+        "one-driver-of-gates",
+        "tornado_frontdoor.proxy.telemetry",
+        "tornado_frontdoor.core.gate",
+    ),
+    Crossing("one-driver-of-gates", "simulator.model.invariants", "tornado_frontdoor.core.gate"),
     Crossing(
         "one-owner-of-machines",
-        "tornado_frontdoor.proxy.gatekeeper",
+        "tornado_frontdoor.proxy.gate_driver",
         "tornado_frontdoor.core.admission",
     ),
     Crossing(
-        "one-owner-of-machines", "tornado_frontdoor.proxy.gatekeeper", "tornado_frontdoor.core.wake"
+        "one-owner-of-machines",
+        "tornado_frontdoor.proxy.gate_driver",
+        "tornado_frontdoor.core.wake.machine",
     ),
     Crossing(
-        "parts-of-the-wake-machine", "simulator.invariants", "tornado_frontdoor.core.wake_run"
+        "parts-of-the-wake-machine",
+        "simulator.model.invariants",
+        "tornado_frontdoor.core.wake.sequence",
     ),
     Crossing(
         "dialects-are-strangers",
@@ -89,8 +128,8 @@ CROSSINGS = [
         "tornado_frontdoor.surfaces.openai",
     ),
     Crossing("locust-stays-out", "tornado_frontdoor.proxy.telemetry", "locust"),
-    Crossing("locust-stays-out", "simulator.invariants", "gevent"),
-    Crossing("settings-by-one-library", "tornado_frontdoor.cli", "marshmallow"),
+    Crossing("locust-stays-out", "simulator.model.invariants", "gevent"),
+    Crossing("settings-by-one-library", "tornado_frontdoor.cli.main", "marshmallow"),
     Crossing("settings-by-one-library", "tornado_frontdoor.proxy.telemetry", "marshmallow"),
     Crossing("no-cycles", "tornado_frontdoor.surfaces.base", "tornado_frontdoor.surfaces.openai"),
 ]
@@ -169,8 +208,8 @@ def test_a_crossed_arrow_is_caught(tree: Path, crossing: Crossing) -> None:
     [
         ("core-is-pure", "tornado_frontdoor.core.clock"),
         ("surfaces-do-no-io", "tornado_frontdoor.surfaces.base"),
-        ("simulator-knows-core-only", "simulator.invariants"),
-        ("locust-stays-out", "simulator.invariants"),
+        ("simulator-knows-core-only", "simulator.model.invariants"),
+        ("locust-stays-out", "simulator.model.invariants"),
     ],
 )
 def test_each_forbidden_import_is_caught(tree: Path, contract: str, importer: str) -> None:
@@ -187,6 +226,8 @@ def test_each_forbidden_import_is_caught(tree: Path, contract: str, importer: st
     ("contract", "stray"),
     [
         ("every-module-has-a-place", "tornado_frontdoor/misc.py"),
+        ("proxy-layers", "tornado_frontdoor/proxy/helpers.py"),
+        ("simulator-rooms", "simulator/helpers.py"),
         ("core-layers", "tornado_frontdoor/core/helpers.py"),
     ],
 )

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from loadtests.kit import arrivals, dialects, holds, objectives
-from loadtests.kit.samples import Samples, digest, percentile
-from loadtests.stage import laws, watch
-from loadtests.stage.prediction import Row
-from loadtests.stage.scenarios import REASONING, SCENARIOS, Engine
+from loadtests.harness import laws, watch
+from loadtests.harness.prediction import Row
+from loadtests.harness.scenarios import REASONING, SCENARIOS, StandInEngine
+from loadtests.lib import arrivals, dialects, holds, objectives
+from loadtests.lib.samples import Samples, digest, percentile
 
 ROOT = Path(__file__).parents[2]
 
@@ -195,7 +195,7 @@ CLIENTS = {"served": 14, "refused": 26}
 
 
 def broken(
-    engine: Engine, clients: dict[str, int], stats: dict[str, Any], *, leaves: bool = False
+    engine: StandInEngine, clients: dict[str, int], stats: dict[str, Any], *, leaves: bool = False
 ) -> int:
     found = laws.at_engine(engine, AT_REST | stats, clients, leaves=leaves, canaries=0)
     return sum(not law.holds for law in found)
@@ -223,7 +223,7 @@ def test_each_fault_at_an_engine_breaks_a_law(stats: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("fault", ["not_proven_awake", "garbage_tokens", "control_overlaps"])
 def test_a_half_awake_engine_breaks_a_law(fault: str) -> None:
-    assert broken(Engine("m", sleeps=True), CLIENTS, {fault: 1}) == 1
+    assert broken(StandInEngine("m", sleeps=True), CLIENTS, {fault: 1}) == 1
 
 
 def test_who_left_may_have_been_aborted_but_nobody_else() -> None:
@@ -237,7 +237,7 @@ def test_who_left_the_line_does_not_reach_the_engine() -> None:
     clients = {"served": 10, "left": 6, "refused": 3}
     stats = AT_REST | {"finished": 11, "aborted": 3}
 
-    def found(left_in_line: int) -> list[laws.Law]:
+    def found(left_in_line: int) -> list[laws.Finding]:
         counts = {"canaries": 0, "left_in_line": left_in_line}
         return list(laws.at_engine(REASONING, stats, clients, leaves=True, **counts))
 
@@ -329,9 +329,9 @@ ANSWERS: dict[str, list[bytes | float]] = {
 VISITOR = """
 import dataclasses, json, sys
 from time import monotonic
-from loadtests.kit.dialects import Call
-from loadtests.kit.visits import client_of, visit
-call = Call(surface="openai", model="m", stream=True)
+from loadtests.lib.dialects import ClientCall
+from loadtests.lib.visits import client_of, visit
+call = ClientCall(surface="openai", model="m", stream=True)
 seen = [visit(client_of(url), call, monotonic()) for url in sys.argv[1:]]
 seen.append(visit(client_of(sys.argv[1]), call, monotonic() - 1.0))
 print(json.dumps([dataclasses.asdict(one) for one in seen]))
@@ -399,7 +399,7 @@ def test_answers_are_served_refused_or_failed_and_streams_are_timed_by_event() -
 
 OFFERED = """
 import json, sys
-from loadtests.kit import run
+from loadtests.lib import run
 run.samples.count("m", "m openai", "served", "200")
 run.samples.offered.update(due=100, begun=int(sys.argv[1]))
 print(json.dumps(run.summarise("")["complaints"]))

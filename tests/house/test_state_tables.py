@@ -5,13 +5,13 @@ from pathlib import Path
 
 from tornado_frontdoor.core.decisions import EngineState
 from tornado_frontdoor.core.request import TicketState
-from tornado_frontdoor.core.wake import TABLE
+from tornado_frontdoor.core.wake.machine import TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def drawn() -> str:
-    path = ROOT / "bin" / "state_tables.py"
+    path = ROOT / "docs" / "tools" / "state_tables.py"
     spec = importlib.util.spec_from_file_location("state_tables", path)
     assert spec is not None
     assert spec.loader is not None
@@ -22,7 +22,7 @@ def drawn() -> str:
 
 def test_the_page_is_the_one_that_the_code_draws() -> None:
     page = (ROOT / "docs" / "state-machines.md").read_text(encoding="utf-8")
-    assert page == drawn(), "PYTHONPATH=. .venv/bin/python bin/state_tables.py > docs/…"
+    assert page == drawn(), "PYTHONPATH=. .venv/bin/python docs/tools/state_tables.py > docs/…"
 
 
 def test_every_state_of_both_machines_and_every_arrow_is_on_it() -> None:

@@ -12,7 +12,7 @@ from tornado_frontdoor.core.decisions import OUTCOME_OF, Outcome, Reason
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(
     path
-    for room in ("tornado_frontdoor", "simulator", "loadtests", "bin")
+    for room in ("tornado_frontdoor", "simulator", "loadtests", "bench", "tryouts", "docs")
     for path in (ROOT / room).rglob("*.py")
 )
 LONGEST_MODULE = 400
@@ -59,6 +59,10 @@ def test_links_between_pages_lead_somewhere(page):
     for link in links(page):
         if not link.startswith(("http://", "https://")):
             assert (page.parent / link).exists(), link
+
+
+def test_launchers_are_launchers():
+    assert not list((ROOT / "bin").rglob("*.py"))
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "bin").iterdir()), ids=lambda path: path.name)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tornado_frontdoor.proxy.upstream import Transfer, TransferEnd, UpstreamCall, UpstreamClient
+from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd, UpstreamCall, UpstreamClient
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from wire import Reply, Wire
 
-from simulator.stand_in import StandIn, StandInOptions
+from simulator.standin.server import StandIn, StandInOptions
 from tornado_frontdoor.config import load
 from tornado_frontdoor.core.gate import Gate
 from tornado_frontdoor.proxy.app import App
-from tornado_frontdoor.proxy.gatekeeper import Lease
+from tornado_frontdoor.proxy.gate_driver import Lease
 
 CHAT = "/v1/chat/completions"
 
@@ -203,7 +203,7 @@ class Doorway:
             "leases": sum(len(u.keeper._waiting) for u in self.app.pool.everyone()),
             "transfers": self.app.pool.client.in_flight,
             "watched": len(self.app._departures),
-            "passages": len(self.app.door.passages),
+            "passages": len(self.app.door.under_way),
             "unsent": sum(len(listener.place.unsent) for listener in self.app._listeners),
             "reasoning": self.stats()["in_flight"],
             "text": self.stats(self.text)["in_flight"],

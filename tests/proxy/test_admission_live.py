@@ -73,7 +73,7 @@ def test_the_line_is_served_in_the_order_of_arrival() -> None:
             for number in range(40):
                 wires.append(await door.begin(CHAT, chat()))
                 await door.until(
-                    lambda number=number: len(door.app.door.passages) + len(door.lines) > number  # type: ignore[misc]
+                    lambda number=number: len(door.app.door.under_way) + len(door.lines) > number  # type: ignore[misc]
                 )
             for wire in wires:
                 reply = await wire.reply()
@@ -172,7 +172,7 @@ def test_huge_numbers_break_no_gauge_of_an_uncapped_upstream() -> None:
         async with doorway(text={"hold": 0.5}) as door:
             raw = b'{"model":"text","prompt":"x","n":1' + b"0" * 400 + b"}"
             wire = await door.begin("/v1/completions", raw, Content_Type="application/json")
-            await door.until(lambda: door.app.door.passages)
+            await door.until(lambda: door.app.door.under_way)
             assert (await door.admin("/metrics")).status == 200
             assert (await door.admin("/admin/status")).status == 200
             wire.leave()

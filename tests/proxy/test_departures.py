@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from tornado_frontdoor.proxy.departures import Departures
+from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
 
 
 async def turns() -> None:
@@ -17,7 +17,7 @@ async def turns() -> None:
 @pytest.mark.parametrize("watched", [True, False])
 def test_a_departure_is_reported_once_whether_or_not_somebody_watches(watched: bool) -> None:
     async def scenario() -> None:
-        departures = Departures()
+        departures = DisconnectWatcher()
         told: list[str] = []
 
         def on_gone() -> None:
@@ -42,7 +42,7 @@ def test_a_departure_is_reported_once_whether_or_not_somebody_watches(watched: b
 
 def test_a_number_that_was_given_out_again_is_watched_for_its_new_owner() -> None:
     async def scenario() -> None:
-        departures = Departures()
+        departures = DisconnectWatcher()
         told: list[str] = []
 
         def first() -> None:

@@ -12,7 +12,7 @@ from tornado_frontdoor.core.decisions import (
     Changed,
     EngineState,
     GpuGranted,
-    Memory,
+    JournalEntry,
     Note,
     Perform,
     Remember,
@@ -21,13 +21,13 @@ from tornado_frontdoor.core.decisions import (
     WakeEnded,
 )
 from tornado_frontdoor.core.request import UpstreamKey
-from tornado_frontdoor.core.wake_steps import Step
-from tornado_frontdoor.proxy.engines import Engine
-from tornado_frontdoor.proxy.journal import Journal
+from tornado_frontdoor.engines.vllm import Step
+from tornado_frontdoor.proxy.engine.executor import EngineExecutor
+from tornado_frontdoor.proxy.engine.journal import Journal
 
 URL = "http://127.0.0.1:8000"
 KEY = UpstreamKey("text")
-WAKING = Memory(going=EngineState.WAKING, level=2, trusted=False, process="1.00")
+WAKING = JournalEntry(going=EngineState.WAKING, level=2, trusted=False, process="1.00")
 
 
 class Hands:
@@ -36,7 +36,7 @@ class Hands:
     def __init__(self, folder: Path) -> None:
         self.journal = Journal(folder)
         self.happened: list[Any] = []
-        self.engine = Engine(
+        self.engine = EngineExecutor(
             KEY,
             URL,
             self,  # type: ignore[arg-type] # a waker, a telemetry: each of one method

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tornado_frontdoor.core.decisions import EngineState, Memory
-from tornado_frontdoor.proxy.journal import FILE_NAME, Journal, JournalError
+from tornado_frontdoor.core.decisions import EngineState, JournalEntry
+from tornado_frontdoor.proxy.engine.journal import FILE_NAME, Journal, JournalError
 
 ENGINE = "http://127.0.0.1:8000"
-WAKING = Memory(going=EngineState.WAKING, level=2, trusted=False, process="123.45")
+WAKING = JournalEntry(going=EngineState.WAKING, level=2, trusted=False, process="123.45")
 
 
 def test_an_unknown_engine_has_no_memory(tmp_path):
@@ -25,12 +25,12 @@ def test_memory_and_wake_times_are_kept_apart_and_by_address(tmp_path):
     journal = Journal(tmp_path)
     journal.remember(ENGINE, WAKING)
     journal.learn(ENGINE, {"sleeping": 2.5})
-    journal.remember("http://other", Memory())
+    journal.remember("http://other", JournalEntry())
     journal.remember(ENGINE, WAKING._replace(level=1))
     journal.close()
     again = Journal(tmp_path)
     assert again.recall(ENGINE) == (WAKING._replace(level=1), {"sleeping": 2.5})
-    assert again.recall("http://other") == (Memory(), {})
+    assert again.recall("http://other") == (JournalEntry(), {})
     again.close()
 
 
@@ -38,10 +38,10 @@ def test_what_was_remembered_survives_a_kill(tmp_path):
     script = (
         "import sys, os, signal\n"
         "from pathlib import Path\n"
-        "from tornado_frontdoor.core.decisions import EngineState, Memory\n"
-        "from tornado_frontdoor.proxy.journal import Journal\n"
+        "from tornado_frontdoor.core.decisions import EngineState, JournalEntry\n"
+        "from tornado_frontdoor.proxy.engine.journal import Journal\n"
         "journal = Journal(Path(sys.argv[1]))\n"
-        f"journal.remember({ENGINE!r}, Memory(EngineState.WAKING, 2, False, '123.45'))\n"
+        f"journal.remember({ENGINE!r}, JournalEntry(EngineState.WAKING, 2, False, '123.45'))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     root = Path(__file__).resolve().parents[2]

@@ -357,7 +357,7 @@ def test_equal_lengths_said_twice_are_one() -> None:
 def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     async def scenario() -> None:
         async with doorway({"hold": 0.4}) as door:
-            import tornado_frontdoor.proxy.listener as room
+            import tornado_frontdoor.proxy.downstream.listener as room
 
             idle, trickle = await door.wire(), await door.wire()
             trickle.raw(b"GET /v1/mod")

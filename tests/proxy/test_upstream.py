@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tornado_frontdoor.proxy import upstream_handle
-from tornado_frontdoor.proxy.upstream import TransferEnd, UpstreamFailed
+from tornado_frontdoor.proxy.curl import handle as upstream_handle
+from tornado_frontdoor.proxy.curl.client import TransferEnd, UpstreamFailed
 
 
 async def serve_ok(kit: Any, reader: Any, writer: Any) -> None:

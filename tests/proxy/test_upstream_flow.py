@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tornado_frontdoor.proxy.upstream import TransferEnd, UpstreamFailed
+from tornado_frontdoor.proxy.curl.client import TransferEnd, UpstreamFailed
 
 MIB = 1 << 20
 

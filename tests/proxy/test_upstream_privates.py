@@ -8,7 +8,7 @@ import pytest
 from tornado.curl_httpclient import CurlAsyncHTTPClient
 from tornado.httpclient import AsyncHTTPClient
 
-from tornado_frontdoor.proxy.upstream import UpstreamClient
+from tornado_frontdoor.proxy.curl.client import UpstreamClient
 
 CALLBACKS = ("_handle_socket", "_set_timeout")
 OURS = (*CALLBACKS, "_curl_create", "_finish_pending_requests", "_handle_timeout", "fetch_impl")

@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Any
 
-from tornado_frontdoor.proxy.upstream import TransferEnd
+from tornado_frontdoor.proxy.curl.client import TransferEnd
 
 
 async def say_nothing(kit: Any, reader: Any, _writer: Any) -> None:

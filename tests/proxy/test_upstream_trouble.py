@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tornado_frontdoor.proxy import upstream_transfer
-from tornado_frontdoor.proxy.upstream import TransferEnd, UpstreamFailed
+from tornado_frontdoor.proxy.curl import transfer as upstream_transfer
+from tornado_frontdoor.proxy.curl.client import TransferEnd, UpstreamFailed
 
 
 def reset(writer: Any) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tornado_frontdoor.core.decisions import Perform
-from tornado_frontdoor.core.wake_steps import Ending, Report, Seen, Step
-from tornado_frontdoor.proxy.waker import CANARIES, Waker, read_look
+from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
+from tornado_frontdoor.proxy.engine.control_client import CANARIES, EngineControlClient, read_look
 
 METRICS = b"""# HELP vllm:num_requests_running Number of requests
 # TYPE vllm:num_requests_running gauge
@@ -36,7 +36,7 @@ def answer(body: bytes, status: str = "200 OK") -> bytes:
 class Bench:
     """A waker before an engine of a few words; `asked` is what it was asked, in order."""
 
-    def __init__(self, waker: Waker) -> None:
+    def __init__(self, waker: EngineControlClient) -> None:
         self.waker = waker
         self.asked: list[tuple[str, bytes]] = []
         self.reports: list[Report] = []
@@ -79,7 +79,7 @@ async def bench(
 
     async with kit.engine(handler) as served, kit.client() as upstream:
         reports: list[Report] = []
-        waker = Waker(upstream, served.url, canary, reports.append)
+        waker = EngineControlClient(upstream, served.url, canary, reports.append)
         held = Bench(waker)
         waker._report = held.take
         made.append(held)
@@ -108,7 +108,7 @@ def test_each_step_is_one_call_with_all_it_means_in_its_line(kit: Any, step: Ste
 
     async def scenario() -> None:
         async with bench(kit, lambda _line, _body: answer(b"{}")) as held:
-            assert await held.perform(step) == Report(1, Ending.DONE)
+            assert await held.perform(step) == Report(1, StepResult.DONE)
             ((line, body),) = held.asked
             if step is Step.CANARY:
                 assert line == "POST /v1/completions"
@@ -135,7 +135,7 @@ def test_a_look_puts_three_answers_together(kit: Any, step: Step) -> None:
                 version="0.33.0",
                 process="1755230000.00",
             )
-            assert report == Report(1, Ending.DONE, seen)
+            assert report == Report(1, StepResult.DONE, seen)
             assert held.asked[0][0] == "GET /is_sleeping"
             assert {line for line, _ in held.asked[1:]} == {"GET /version", "GET /metrics"}
 
@@ -150,7 +150,7 @@ def test_a_look_needs_neither_gauges_nor_version(kit: Any) -> None:
             return answer(b"no", "404 Not Found")
 
         async with bench(kit, say) as held:
-            assert await held.perform(Step.LOOK) == Report(1, Ending.DONE, Seen(sleeping=True))
+            assert await held.perform(Step.LOOK) == Report(1, StepResult.DONE, Seen(sleeping=True))
 
     run(scenario)
 
@@ -158,14 +158,14 @@ def test_a_look_needs_neither_gauges_nor_version(kit: Any) -> None:
 @pytest.mark.parametrize(
     ("status", "ending"),
     [
-        *((f"{code} No", Ending.UNSUPPORTED) for code in (404, 405, 501)),
-        *((f"{code} No", Ending.FAILED) for code in (400, 401, 500, 503)),
-        ("307 Elsewhere", Ending.FAILED),
+        *((f"{code} No", StepResult.UNSUPPORTED) for code in (404, 405, 501)),
+        *((f"{code} No", StepResult.FAILED) for code in (400, 401, 500, 503)),
+        ("307 Elsewhere", StepResult.FAILED),
     ],
 )
 @pytest.mark.parametrize("step", [Step.LOOK, Step.SLEEP_2, Step.WAKE, Step.RELOAD, Step.CANARY])
 def test_a_status_is_reported_with_its_words(
-    kit: Any, status: str, ending: Ending, step: Step
+    kit: Any, status: str, ending: StepResult, step: Step
 ) -> None:
     async def scenario() -> None:
         async with bench(kit, lambda _line, _body: answer(b"out of memory", status)) as held:
@@ -182,17 +182,21 @@ def test_a_status_is_reported_with_its_words(
 def test_a_look_that_says_nothing_of_sleep_has_failed(kit: Any, body: bytes) -> None:
     async def scenario() -> None:
         async with bench(kit, lambda _line, _body: answer(body)) as held:
-            assert (await held.perform(Step.LOOK)).ending is Ending.FAILED
+            assert (await held.perform(Step.LOOK)).ending is StepResult.FAILED
 
     run(scenario)
 
 
 @pytest.mark.parametrize(
     ("body", "ending"),
-    [(b'{"success":false}', Ending.FAILED), (b'{"success":true}', Ending.DONE), (b"", Ending.DONE)],
+    [
+        (b'{"success":false}', StepResult.FAILED),
+        (b'{"success":true}', StepResult.DONE),
+        (b"", StepResult.DONE),
+    ],
 )
 def test_a_reset_that_did_nothing_has_failed_though_it_says_200(
-    kit: Any, body: bytes, ending: Ending
+    kit: Any, body: bytes, ending: StepResult
 ) -> None:
     """V12: blocks are still held, so stale prefixes would be served."""
 
@@ -209,7 +213,7 @@ def test_silence_is_a_time_limit_that_passed(kit: Any, step: Step) -> None:
 
     async def scenario() -> None:
         async with bench(kit, lambda _line, _body: None) as held:
-            assert (await held.perform(step, timeout_s=1.0)).ending is Ending.TIMED_OUT
+            assert (await held.perform(step, timeout_s=1.0)).ending is StepResult.TIMED_OUT
 
     run(scenario)
 
@@ -220,14 +224,14 @@ def test_nobody_there_is_lost(kit: Any, step: Step) -> None:
         async with bench(kit, awake) as held:
             held.waker._url = "http://127.0.0.1:9"
             report = await held.perform(step)
-            assert report.ending is Ending.LOST
+            assert report.ending is StepResult.LOST
             assert report.detail
 
     run(scenario)
 
 
 def test_metrics_that_hang_do_not_hold_up_a_look(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tornado_frontdoor.proxy.waker.SIDE_LOOK_S", 0.2)
+    monkeypatch.setattr("tornado_frontdoor.proxy.engine.control_client.SIDE_LOOK_S", 0.2)
 
     async def scenario() -> None:
         def say(line: str, body: bytes) -> bytes | None:
@@ -235,7 +239,7 @@ def test_metrics_that_hang_do_not_hold_up_a_look(kit: Any, monkeypatch: pytest.M
 
         async with bench(kit, say) as held:
             report = await held.perform(Step.LOOK)
-            assert report.ending is Ending.DONE
+            assert report.ending is StepResult.DONE
             assert report.seen == Seen(sleeping=False, version="0.33.0")
 
     run(scenario)
@@ -264,7 +268,7 @@ def test_what_nobody_foresaw_is_reported_and_logged(
             held.waker._canary = ("/nowhere", "text")
             with caplog.at_level(logging.ERROR):
                 report = await held.perform(Step.CANARY)
-            assert (report.ending, report.detail) == (Ending.FAILED, "see the log")
+            assert (report.ending, report.detail) == (StepResult.FAILED, "see the log")
             assert "canary" in caplog.text
 
     run(scenario)

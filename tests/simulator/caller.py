@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
-from simulator.stand_in import StandIn, StandInOptions
+from simulator.standin.server import StandIn, StandInOptions
 
 DEADLINE_S = 10.0
 

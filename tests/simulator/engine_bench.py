@@ -4,8 +4,15 @@ import itertools
 import math
 from typing import Any
 
-from simulator.engine import Answer, Call, Engine, Event, Kind, Times
-from simulator.profiles import profile_of
+from simulator.standin.engine import (
+    ControlAnswer,
+    ControlCall,
+    EngineModel,
+    Kind,
+    ModelEvent,
+    Times,
+)
+from simulator.standin.releases import profile_of
 
 RELEASES = ("0.16", "0.23", "0.30", "0.33")
 TIMES = Times(sleep_s=(10.0, 1.0), wake_s=(2.0, 5.0), reload_s=20.0, restart_s=60.0)
@@ -15,9 +22,9 @@ class Bench:
     """An engine with a clock in the test's hand."""
 
     def __init__(self, version: str = "0.33", slots: int = 2, times: Times = TIMES) -> None:
-        self.engine = Engine(slots, profile=profile_of(version), times=times)
+        self.engine = EngineModel(slots, profile=profile_of(version), times=times)
         self.now = 0.0
-        self.events: list[Event] = []
+        self.events: list[ModelEvent] = []
         self._numbers = itertools.count()
 
     def submit(self, job: str, work: float = 4.0, **more: Any) -> None:
@@ -28,7 +35,7 @@ class Bench:
     def call(self, name: str, **more: Any) -> int:
         """Begin a control call; return its number."""
         number = next(self._numbers)
-        self.engine.call(Call(id=number, name=name, **more), self.now)
+        self.engine.call(ControlCall(id=number, name=name, **more), self.now)
         self.run(0.0)
         return number
 
@@ -49,11 +56,11 @@ class Bench:
         """Make a control call and wait for its answer."""
         return self.finish(self.call(name, **more))
 
-    def answer(self, number: int) -> Answer | None:
+    def answer(self, number: int) -> ControlAnswer | None:
         """Return the answer of a call, if it has come."""
         for event in self.events:
             if event.kind is Kind.ANSWERED and event.key == number:
-                assert isinstance(event.value, Answer)
+                assert isinstance(event.value, ControlAnswer)
                 return event.value
         return None
 

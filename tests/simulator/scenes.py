@@ -2,13 +2,13 @@
 
 from math import inf
 
-from simulator.experiment import Plan, experiment
-from simulator.laws import Law
-from simulator.scenario import Scenario
-from simulator.workload import Burst, Renewal, Service
+from simulator.model.scenario import Scenario
+from simulator.study.experiment import Plan, experiment
+from simulator.traffic.distributions import Distribution
+from simulator.traffic.workload import Burst, Renewal, Service
 
-HOLD_2 = Service(seconds=Law("const", 2.0))
-EXP_2 = Service(seconds=Law("exp", 2.0))
+HOLD_2 = Service(seconds=Distribution("const", 2.0))
+EXP_2 = Service(seconds=Distribution("exp", 2.0))
 
 
 def scene(**changes):

@@ -3,9 +3,9 @@
 import pytest
 from scenes import EXP_2, burst, result_of
 
-from simulator.clients import Retry
-from simulator.statistics import sigmas
-from simulator.theory import burst_served
+from simulator.exact.closed_form import burst_served
+from simulator.study.statistics import sigmas
+from simulator.traffic.retries import Retry
 
 ROWS = [
     (1.0, [(0, "queue_full", 26), (1, "queue_timeout", 8), (2, "served", 6)]),

@@ -7,19 +7,25 @@ import numpy as np
 import pytest
 from scenes import result_of, scene
 
-from simulator.calibrate import Occupancy, calibrate
-from simulator.commands import observed_metrics
-from simulator.driver import HeapDriver
-from simulator.laws import Law
-from simulator.model import Run, new_gate
-from simulator.speeds import MeasuredSeconds, ServiceProfile, profile_document, read_profile
-from simulator.trace import TraceError, read_access_log
-from simulator.workload import Renewal, Service, Streams
+from simulator.cli.commands import observed_metrics
+from simulator.model.event_loop import HeapDriver
+from simulator.model.run import SimulatedRun, new_gate
+from simulator.study.calibrate import Occupancy, calibrate
+from simulator.traffic.distributions import Distribution
+from simulator.traffic.service_profiles import (
+    MeasuredSeconds,
+    ServiceProfile,
+    profile_document,
+    read_profile,
+)
+from simulator.traffic.streams import Streams
+from simulator.traffic.trace_readers import TraceError, read_access_log
+from simulator.traffic.workload import Renewal, Service
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 
 
-class _Logging(Run):
+class _Logging(SimulatedRun):
     """A run that writes the line the front door would write at the end of each request."""
 
     def __init__(self, *given):
@@ -59,7 +65,7 @@ def logged(tmp_path, world):
 
 
 def test_seconds_and_slowdown_are_found_again(tmp_path):
-    service = Service(seconds=Law("lognormal", 2.0, 0.5), slowdown=0.1)
+    service = Service(seconds=Distribution("lognormal", 2.0, 0.5), slowdown=0.1)
     path, _ = logged(tmp_path, scene(service=service, requests=20_000, warmup=0, timeout_s=30.0))
     fit = calibrate(path, "mine", None)
     assert isinstance(fit.profile, MeasuredSeconds)
@@ -87,7 +93,7 @@ def test_log_says_of_itself_what_happened(tmp_path):
 
 
 def test_replay_before_the_same_limits_tells_what_happened(tmp_path):
-    from simulator.options import replay_of
+    from simulator.cli.options import replay_of
 
     world = scene(timeout_s=3.0, arrivals=Renewal(rate=3.6), requests=3000, warmup=0)
     path, records = logged(tmp_path, world)
@@ -140,7 +146,10 @@ def test_profiles_survive_a_file(tmp_path):
     path = benchmark(tmp_path, lambda _: 0.02, 0.0002, 0.02)
     tokens = calibrate(path, "mine", None).profile
     seconds = MeasuredSeconds(
-        name="s", source="here", seconds=Law("empirical", 2.0, 0.0, (1.0, 3.0)), slowdown=0.05
+        name="s",
+        source="here",
+        seconds=Distribution("empirical", 2.0, 0.0, (1.0, 3.0)),
+        slowdown=0.05,
     )
     for profile in (tokens, seconds):
         kept = tmp_path / "profile.json"

@@ -5,9 +5,9 @@ import json
 import pytest
 from docopt import docopt
 
-from simulator.commands import COMMANDS, UsageError
-from simulator.report import LISTED
-from simulator.usage import SUMMARY, USAGE
+from simulator.cli.commands import COMMANDS, UsageError
+from simulator.cli.usage import SUMMARY, USAGE
+from simulator.reports.json_document import LISTED
 
 
 def run(text, capsys):
@@ -125,8 +125,8 @@ def test_validate_passes_and_says_so(capsys):
 
 
 def test_validate_fails_when_the_simulator_is_wrong(capsys, monkeypatch):
-    from simulator import commands
-    from simulator.validate import cases
+    from simulator.cli import commands
+    from simulator.exact.validate import cases
 
     def wrong(requests, *, full):
         first = cases(requests, full=full)[0]

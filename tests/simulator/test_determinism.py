@@ -8,11 +8,11 @@ import sys
 import pytest
 from scenes import scene
 
-from simulator.clients import Retry
-from simulator.experiment import Plan, arrivals_of, experiment, observe, replicate
-from simulator.options import simulate_of
-from simulator.report import as_json, simulate_document
-from simulator.workload import Closed, Renewal
+from simulator.cli.options import simulate_of
+from simulator.reports.json_document import as_json, simulate_document
+from simulator.study.experiment import Plan, arrivals_of, experiment, observe, replicate
+from simulator.traffic.retries import Retry
+from simulator.traffic.workload import Closed, Renewal
 
 OPTIONS = {
     "--cap": "6",
@@ -47,7 +47,7 @@ def test_another_seed_is_another_answer():
 def test_json_is_the_same_for_any_hash_seed():
     program = (
         "import json, sys\n"
-        "from simulator.commands import simulate\n"
+        "from simulator.cli.commands import simulate\n"
         "simulate(json.loads(sys.argv[1]))\n"
     )
     given = json.dumps({**OPTIONS, "--json": True, "--jobs": "1"})
@@ -92,7 +92,7 @@ def test_replication_is_the_same_alone_and_among_others():
 
 
 def test_common_random_numbers_make_differences_sharper():
-    from simulator.statistics import estimate, paired
+    from simulator.study.statistics import estimate, paired
 
     plan = Plan(driver="heap", replications=12)
     shorter, longer = experiment([scene(queue=8), scene(queue=12)], plan)

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenes import EXP_2, scene
 
-from simulator.clients import NO_RETRY, Retry
-from simulator.driver import DRIVERS, Order
-from simulator.experiment import Plan, observe
-from simulator.laws import NEVER, Law
-from simulator.scenario import Tiers
-from simulator.workload import Closed, Renewal, Replay, Rows, Service
+from simulator.model.event_loop import DRIVERS, Order
+from simulator.model.scenario import Tiers
+from simulator.study.experiment import Plan, observe
+from simulator.traffic.distributions import NEVER, Distribution
+from simulator.traffic.retries import NO_RETRY, Retry
+from simulator.traffic.workload import Closed, Renewal, Replay, Rows, Service
 
 EVENTS = st.lists(
     st.tuples(st.sampled_from([0.0, 0.1, 0.1 + 0.2, 0.3, 1.0]), st.sampled_from(Order)),
@@ -106,7 +106,11 @@ STEADY = {
     "sdk": scene(requests=2000, warmup=100, arrivals=Renewal(rate=4.0), retry=Retry(kind="openai")),
     "two replicas": scene(requests=2000, warmup=100, replicas=2, slots=4, pick="random"),
     "impatient": scene(
-        requests=2000, warmup=100, patience=Law("exp", 1.0), hang_up=0.2, arrivals=Renewal(rate=4)
+        requests=2000,
+        warmup=100,
+        patience=Distribution("exp", 1.0),
+        hang_up=0.2,
+        arrivals=Renewal(rate=4),
     ),
     "tiers": scene(
         requests=500,

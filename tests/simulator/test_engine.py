@@ -3,8 +3,8 @@
 import pytest
 from engine_bench import RELEASES, TIMES, Bench, staged
 
-from simulator.engine import Answer, Scheduler, Times
-from simulator.profiles import SINCE, profile_of
+from simulator.standin.engine import ControlAnswer, Scheduler, Times
+from simulator.standin.releases import SINCE, profile_of
 
 
 def test_the_table_of_releases_is_the_one_of_the_sources() -> None:
@@ -115,7 +115,7 @@ def test_sleep_aborts_what_is_inside_or_dies_of_it(version: str) -> None:
     number = bench.call("sleep")
     bench.run(10.0)
     if version == "0.16":
-        assert bench.answer(number) == Answer(True, 1)  # it did say 200
+        assert bench.answer(number) == ControlAnswer(True, 1)  # it did say 200
         assert bench.engine.dead
     else:
         assert bench.became("running") == ["started", "aborted"]
@@ -135,7 +135,7 @@ def test_sleep_that_waits_lets_the_running_end_and_keeps_the_waiting() -> None:
     assert bench.became("running") == ["started", "finished"]
     assert bench.answer(number) is None
     bench.run(1.0)
-    assert bench.answer(number) == Answer(True, 1)
+    assert bench.answer(number) == ControlAnswer(True, 1)
     assert bench.engine.reported_load == (0, 1)  # as 0.32 was seen to do
     bench.do("wake_up")
     bench.run(4.0)
@@ -211,7 +211,7 @@ def test_a_partial_wake_resumes_the_scheduler_and_kills_before_024(version: str)
     bench.submit("a")
     number = bench.call("wake_up", tags=("weights",))
     bench.run(4.5)
-    assert bench.answer(number) == Answer(True, False)
+    assert bench.answer(number) == ControlAnswer(True, False)
     if version == "0.23":
         assert bench.engine.dead
         return
@@ -241,7 +241,7 @@ def test_kv_first_at_level_2_kills_before_027(version: str) -> None:
     bench.do("sleep", level=2)
     answer = bench.do("wake_up", tags=("kv_cache",))
     if version in {"0.16", "0.23"}:
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ControlAnswer)
         assert not answer.ok
         assert bench.engine.dead
     else:
@@ -253,7 +253,7 @@ def test_a_wake_may_be_tried_again_from_025(version: str) -> None:
     bench = Bench(version)
     bench.do("sleep", level=1)
     failed = bench.do("wake_up", fails=True)
-    assert failed == Answer(False, "wake_up failed")
+    assert failed == ControlAnswer(False, "wake_up failed")
     assert bench.is_sleeping()
     bench.do("wake_up")
     assert bench.engine.dead is (version in {"0.16", "0.23"})

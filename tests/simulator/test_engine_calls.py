@@ -5,7 +5,7 @@ import math
 import pytest
 from engine_bench import Bench
 
-from simulator.engine import Answer, Kind, Mode, Times
+from simulator.standin.engine import ControlAnswer, Kind, Mode, Times
 
 
 @pytest.mark.parametrize("name", ["sleep", "wake_up", "collective_rpc"])
@@ -22,7 +22,7 @@ def test_looks_wait_behind_a_transition_and_running_sequences_stand_still(name: 
     assert "finished" not in bench.became("a")
     bench.run(0.1)
     assert bench.answer(transition) is not None
-    assert bench.answer(look) == Answer(True, name == "sleep")
+    assert bench.answer(look) == ControlAnswer(True, name == "sleep")
 
 
 def test_a_nap_stalls_streams_for_its_whole_length() -> None:

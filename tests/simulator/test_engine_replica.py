@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.replica import Moment, Prefill, Replica, What
+from simulator.engine_model.replica import Moment, Prefill, Replica, What
 
 
 def half_slower(batch: int) -> float:

@@ -3,10 +3,10 @@
 import pytest
 from scenes import HOLD_2, result_of, scene
 
-from simulator.experiment import Plan, cores, experiment
-from simulator.laws import Law
-from simulator.validate import LIMIT, Case, cases, findings
-from simulator.workload import Renewal, Service
+from simulator.exact.validate import LIMIT, Case, cases, findings
+from simulator.study.experiment import Plan, cores, experiment
+from simulator.traffic.distributions import Distribution
+from simulator.traffic.workload import Renewal, Service
 
 QUICK = list(cases(4000, full=False))
 
@@ -33,7 +33,7 @@ def test_every_case_agrees_at_full_size():
 
 def test_a_wrong_answer_is_beyond_the_limit():
     (case,) = [case for case in QUICK if case.name == "M/M/6/14, load 0.8, no timeout"]
-    slower = result_of(scene(service=Service(seconds=Law("exp", 2.2))), replications=8)
+    slower = result_of(scene(service=Service(seconds=Distribution("exp", 2.2))), replications=8)
     assert any(abs(finding.sigmas) > LIMIT for finding in findings(case, slower))
 
 
@@ -59,10 +59,10 @@ def test_overload_saturates_at_slots_over_service_time():
 def test_request_slows_down_when_others_join_it():
     import numpy as np
 
-    from simulator.workload import Replay, Rows
+    from simulator.traffic.workload import Replay, Rows
 
     pair = Replay(rows=Rows(np.array([0.0, 1.0])))
-    slowed = Service(seconds=Law("const", 2.0), slowdown=1.0)
+    slowed = Service(seconds=Distribution("const", 2.0), slowdown=1.0)
     result = result_of(
         scene(arrivals=pair, service=slowed, requests=None, warmup=0), replications=1
     )

@@ -4,11 +4,11 @@ from math import inf
 
 import pytest
 
-from simulator.laws import Law
-from simulator.options import UsageError, replay_of, simulate_of, sweep_of
-from simulator.reading import retry, wholes
-from simulator.report import parameters
-from simulator.workload import Burst, Closed, Modulated, Renewal
+from simulator.cli.option_parser import retry, wholes
+from simulator.cli.options import UsageError, replay_of, simulate_of, sweep_of
+from simulator.reports.json_document import parameters
+from simulator.traffic.distributions import Distribution
+from simulator.traffic.workload import Burst, Closed, Modulated, Renewal
 
 
 def simulate(text="", **more):
@@ -32,7 +32,7 @@ def test_bare_command_takes_the_documented_values():
     (scenario,) = command.scenarios
     assert scenario.timeout_s == 30
     assert scenario.arrivals == Renewal(rate=2.4)
-    assert scenario.service.seconds == Law("exp", 2.0)
+    assert scenario.service.seconds == Distribution("exp", 2.0)
     assert (scenario.requests, scenario.warmup) == (20_000, 1000)
     assert (scenario.slots, scenario.replicas, scenario.pick) == (8, 1, "least")
     assert (command.plan.seed, command.plan.replications, command.plan.driver) == (1, 20, "simpy")

@@ -10,16 +10,16 @@ import psutil
 import pytest
 from scenes import EXP_2, result_of, scene
 
-from simulator.experiment import ClusterError, Plan, experiment
-from simulator.report import metrics_document
-from simulator.statistics import sigmas
-from simulator.workload import Renewal
+from simulator.reports.json_document import metrics_document
+from simulator.study.experiment import ClusterError, Plan, experiment
+from simulator.study.statistics import sigmas
+from simulator.traffic.workload import Renewal
 
 PROGRAM = """
 import resource, sys, time
 from scenes import scene
-from simulator.experiment import Plan, replicate
-from simulator.workload import Renewal
+from simulator.study.experiment import Plan, replicate
+from simulator.traffic.workload import Renewal
 count = int(sys.argv[1])
 world = scene(arrivals=Renewal(rate=2.85), requests=count, warmup=1000)
 replicate(scene(requests=5000), Plan(driver="heap"), 0).metrics()
@@ -111,8 +111,8 @@ def test_dask_computes_the_same():
 import sys; sys.path[:0] = {[*sys.path]!r}
 from distributed import LocalCluster
 from scenes import scene
-from simulator.experiment import Plan, experiment
-from simulator.report import as_json, metrics_document
+from simulator.study.experiment import Plan, experiment
+from simulator.reports.json_document import as_json, metrics_document
 if __name__ == "__main__":
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=False,
                       dashboard_address=None) as cluster:
@@ -123,7 +123,7 @@ if __name__ == "__main__":
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, check=True, text=True, timeout=120
     )
-    from simulator.report import as_json
+    from simulator.reports.json_document import as_json
 
     (here,) = experiment([scene(requests=500)], Plan(replications=6))
     assert done.stdout.strip() == as_json(metrics_document(here))
@@ -133,7 +133,7 @@ def test_ctrl_c_ends_all_processes_at_once_and_quietly():
     program = (
         f"import signal, sys; sys.path[:0] = {[*sys.path]!r}\n"
         "from scenes import scene\n"
-        "from simulator.experiment import Plan, experiment\n"
+        "from simulator.study.experiment import Plan, experiment\n"
         "if __name__ == '__main__':\n"
         # A shell that started us in the background has us ignore it, and our children with us.
         "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"

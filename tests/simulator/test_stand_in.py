@@ -12,7 +12,7 @@ import openai
 import pytest
 from caller import Caller, chat_body, scene
 
-from simulator.stand_in import StandInOptions
+from simulator.standin.server import StandInOptions
 
 CHAT = "/v1/chat/completions"
 
@@ -207,7 +207,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, object]) -> N
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_the_command_says_where_it_listens_and_ends_quietly(number: int, code: int) -> None:
     script = (
-        "import sys; from simulator.stand_in import StandInOptions, run;"
+        "import sys; from simulator.standin.server import StandInOptions, run;"
         "sys.exit(run(StandInOptions(port=int(sys.argv[1]))))"
     )
 

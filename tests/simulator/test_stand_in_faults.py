@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from caller import Caller, scene
 
-from simulator.faults import Faults
+from simulator.standin.faults import Faults
 
 
 def sleeper(**options: Any) -> Any:

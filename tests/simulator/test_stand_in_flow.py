@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from caller import Caller, Connection, chat_body, scene
 
-from simulator.replies import Hold
-from simulator.stand_in import StandIn, StandInOptions
+from simulator.standin.requests import ServiceTime
+from simulator.standin.server import StandIn, StandInOptions
 
 CHAT = "/v1/chat/completions"
 
@@ -142,13 +142,13 @@ def test_counters_are_exact_under_a_burst_of_plain_and_streamed_calls() -> None:
 
 
 def test_exponential_holds_repeat_with_the_seed_and_keep_their_mean() -> None:
-    hold = Hold.parse("exp:2")
+    hold = ServiceTime.parse("exp:2")
     first, again, other = (
         [hold.draw(rng) for _ in range(20_000)] for rng in map(random.Random, (7, 7, 8))
     )
     assert first == again != other
     assert sum(first) / len(first) == pytest.approx(2, rel=0.03)
-    assert Hold.parse(2.5).draw(random.Random(7)) == 2.5
+    assert ServiceTime.parse(2.5).draw(random.Random(7)) == 2.5
 
 
 @pytest.mark.parametrize(

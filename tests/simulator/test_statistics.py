@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.statistics import EXACT_VALUES, Tally, estimate, paired, sigmas
+from simulator.model.tally import EXACT_VALUES, Tally
+from simulator.study.statistics import estimate, paired, sigmas
 
 
 def tally_of(values):

@@ -5,11 +5,11 @@ import json
 import pytest
 from scenes import EXP_2, scene
 
-from simulator.experiment import Plan, Replication, Result, experiment
-from simulator.options import sweep_of
-from simulator.report import sweep_document
-from simulator.sweep import choose
-from simulator.workload import Renewal, Service
+from simulator.cli.options import sweep_of
+from simulator.reports.json_document import sweep_document
+from simulator.study.experiment import Plan, Replication, Result, experiment
+from simulator.study.sweep import choose
+from simulator.traffic.workload import Renewal, Service
 
 SLO = {"wait_p95_s": 2.5, "lost_share": 0.02}
 

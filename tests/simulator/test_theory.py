@@ -4,7 +4,15 @@ from math import inf
 
 import pytest
 
-from simulator.chains import (
+from simulator.exact.closed_form import (
+    BoundedLine,
+    burst_served,
+    endless_line_timed_out,
+    erlang_b,
+    erlang_c,
+    idle_tiers,
+)
+from simulator.exact.markov_chains import (
     closed_loop,
     constant_service_wait,
     falling_speed,
@@ -12,14 +20,6 @@ from simulator.chains import (
     modulated_arrivals,
     retrials,
     two_replicas_at_random,
-)
-from simulator.theory import (
-    BoundedLine,
-    burst_served,
-    endless_line_timed_out,
-    erlang_b,
-    erlang_c,
-    idle_tiers,
 )
 
 NO_TIMEOUT = {

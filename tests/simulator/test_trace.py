@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scenes import scene
 
-from simulator.experiment import Plan, experiment
-from simulator.trace import TraceError, read_access_log, read_trace
-from simulator.workload import Replay, Service, Streams
+from simulator.study.experiment import Plan, experiment
+from simulator.traffic.streams import Streams
+from simulator.traffic.trace_readers import TraceError, read_access_log, read_trace
+from simulator.traffic.workload import Replay, Service
 
 SAMPLE = Path(__file__).parents[2] / "simulator" / "data" / "sample_trace.csv"
 
@@ -151,7 +152,7 @@ def test_servegen_client_has_its_published_rate():
 
 @at_hand
 def test_thinned_azure_conversation_runs_at_its_load():
-    from simulator.speeds import PROFILES
+    from simulator.traffic.service_profiles import PROFILES
 
     rows = rows_of(TRACES / "azure_llm_2023_conv.csv")
     service = Service(profile=PROFILES["dense-32b-2xa100"])

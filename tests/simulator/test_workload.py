@@ -5,8 +5,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from simulator.laws import NEVER, Law, empirical, unit
-from simulator.workload import (
+from simulator.traffic.distributions import NEVER, Distribution, empirical, unit
+from simulator.traffic.streams import Streams
+from simulator.traffic.workload import (
     BLOCK,
     Burst,
     Clients,
@@ -16,11 +17,10 @@ from simulator.workload import (
     Replay,
     Rows,
     Service,
-    Streams,
     requests,
 )
 
-EXP_2 = Service(seconds=Law("exp", 2.0))
+EXP_2 = Service(seconds=Distribution("exp", 2.0))
 
 
 def instants(arrivals, count, seed=1, replication=0):
@@ -57,9 +57,9 @@ def test_counts_of_windows_vary_as_poisson_counts_do():
 
 def test_two_services_see_the_same_arrivals_and_two_rates_the_same_work():
     streams = Streams(1, 0)
-    slow = Service(seconds=Law("exp", 4.0))
+    slow = Service(seconds=Distribution("exp", 4.0))
     first = list(requests(Renewal(rate=2.4), EXP_2, NEVER, streams, 1000))
-    second = list(requests(Renewal(rate=1.2), slow, Law("exp", 3.0), streams, 1000))
+    second = list(requests(Renewal(rate=1.2), slow, Distribution("exp", 3.0), streams, 1000))
     assert [2 * row[0] for row in first] == pytest.approx([row[0] for row in second])
     assert [2 * row[1] for row in first] == pytest.approx([row[1] for row in second])
 
@@ -76,12 +76,12 @@ def test_fewer_requests_are_the_first_of_more():
 
 
 def test_prompts_and_outputs_are_independent():
-    from simulator.speeds import PROFILES
+    from simulator.traffic.service_profiles import PROFILES
 
     service = Service(
         profile=PROFILES["moe-a3b-fast"],
-        prompt=Law("lognormal", 1000.0, 1.0),
-        output=Law("lognormal", 300.0, 1.0),
+        prompt=Distribution("lognormal", 1000.0, 1.0),
+        output=Distribution("lognormal", 300.0, 1.0),
     )
     rows = list(requests(Renewal(rate=1.0), service, NEVER, Streams(1, 0), 50_000))
     output, prompt = np.array([row[1] for row in rows]), np.array([row[2] for row in rows])
@@ -91,7 +91,13 @@ def test_prompts_and_outputs_are_independent():
 
 
 @pytest.mark.parametrize(
-    "law", [Law("const", 2.0), Law("exp", 2.0), Law("lognormal", 2.0, 1.0), empirical((1.0, 3.0))]
+    "law",
+    [
+        Distribution("const", 2.0),
+        Distribution("exp", 2.0),
+        Distribution("lognormal", 2.0, 1.0),
+        empirical((1.0, 3.0)),
+    ],
 )
 def test_laws_have_their_mean_and_scale(law):
     rng = np.random.default_rng(3)

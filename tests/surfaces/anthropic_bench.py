@@ -15,7 +15,13 @@ from tornado_frontdoor.core.catalog import Catalog, Target, Traits
 from tornado_frontdoor.core.decisions import Outcome, Refusal
 from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.surfaces.anthropic import AnthropicSurface
-from tornado_frontdoor.surfaces.base import Call, Document, Ending, Exchange, Refused
+from tornado_frontdoor.surfaces.base import (
+    DecodedRequest,
+    Document,
+    Ending,
+    Refused,
+    SurfaceRequest,
+)
 
 MESSAGES = "/llm/v1/messages"
 COUNT_TOKENS = "/llm/v1/messages/count_tokens"
@@ -183,7 +189,7 @@ class Bench:
         headers: Mapping[str, str] | None = None,
         anthropic: Any = "translate",
         **traits: Any,
-    ) -> Exchange:
+    ) -> DecodedRequest:
         """Decode a request; ids begin at 1 again."""
         target = Target(
             model="Reasoner",
@@ -196,7 +202,7 @@ class Bench:
         surface = AnthropicSurface(529, self._new_id())
         body = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
         route = surface.route("POST", path)
-        call = Call(route, "beta=true", dict(headers or {}), body, "r1")
+        call = SurfaceRequest(route, "beta=true", dict(headers or {}), body, "r1")
         return surface.decode(call, Catalog([target]))
 
     def question(self, **fields: Any) -> dict[str, Any]:

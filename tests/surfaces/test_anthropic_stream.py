@@ -18,12 +18,12 @@ from anthropic_bench import (
 )
 
 from tornado_frontdoor.core.decisions import Outcome
-from tornado_frontdoor.surfaces.base import Relay
+from tornado_frontdoor.surfaces.base import ResponseTranslator
 
 Json = dict[str, Any]
 
 
-def ended(relay: Relay) -> bool:
+def ended(relay: ResponseTranslator) -> bool:
     return relay.ending is not None
 
 

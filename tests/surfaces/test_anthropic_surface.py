@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from tornado_frontdoor.core.catalog import Target, Traits
 from tornado_frontdoor.core.decisions import Reason
 from tornado_frontdoor.core.request import UpstreamKey
-from tornado_frontdoor.surfaces.base import Call, ListedModel, Refused, Route, RouteKind
+from tornado_frontdoor.surfaces.base import ListedModel, Refused, Route, RouteKind, SurfaceRequest
 
 surface = bench.surface
 
@@ -79,7 +79,7 @@ FIVE = [listed(name) for name in ("a", "b", "c", "d", "e")]
 def page(query: str = "", listing: list[ListedModel] | None = None) -> dict[str, Any]:
     route = surface.route("GET", "/llm/v1/models")
     document = surface.models(
-        Call(route, query, {}, b"", "r1"), FIVE if listing is None else listing
+        SurfaceRequest(route, query, {}, b"", "r1"), FIVE if listing is None else listing
     )
     assert document.status == 200
     assert ("request-id", "req_r1") in list(document.headers)
@@ -162,9 +162,9 @@ def test_bad_queries_are_refused(query: str) -> None:
 def test_one_model_is_found_by_its_name_in_any_case() -> None:
     listing = [listed("Qwen/Qwen3-8B")]
     route = surface.route("GET", "/llm/v1/models/qwen%2Fqwen3-8b")
-    document = surface.models(Call(route, "", {}, b"", "r1"), listing)
+    document = surface.models(SurfaceRequest(route, "", {}, b"", "r1"), listing)
     assert json.loads(document.body)["id"] == "Qwen/Qwen3-8B"
     with pytest.raises(Refused) as caught:
-        surface.models(Call(route, "", {}, b"", "r1"), [])
+        surface.models(SurfaceRequest(route, "", {}, b"", "r1"), [])
     assert caught.value.refusal.reason is Reason.MODEL_NOT_FOUND
     assert caught.value.refusal.detail == "model: qwen/qwen3-8b"

@@ -7,7 +7,7 @@ import pytest
 from tornado_frontdoor.core.catalog import Catalog, Routes, Target
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal, SleepDepth
 from tornado_frontdoor.core.request import UpstreamKey
-from tornado_frontdoor.surfaces.base import Call, ListedModel, Refused, RouteKind
+from tornado_frontdoor.surfaces.base import ListedModel, Refused, RouteKind, SurfaceRequest
 from tornado_frontdoor.surfaces.openai import OpenAISurface, PassThrough, sequences
 
 SURFACE = OpenAISurface()
@@ -35,7 +35,7 @@ def decode(path, body, catalog=CATALOG, **headers):
     given = {"content-type": "application/json"} | {
         k.replace("_", "-"): v for k, v in headers.items()
     }
-    return SURFACE.decode(Call(route, "", given, raw, "id"), catalog)
+    return SURFACE.decode(SurfaceRequest(route, "", given, raw, "id"), catalog)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/score", "/v1/audio/translations"])
@@ -347,7 +347,7 @@ def test_a_waking_model_says_how_deep_and_how_long_in_both_places():
 
 def test_models_are_listed_by_every_name_with_their_engines_state():
     listing = [ListedModel(n, t, "asleep", "sleeping", 5) for n, t in CATALOG.names()]
-    call = Call(SURFACE.route("GET", "/v1/models"), "", {}, b"", "id")
+    call = SurfaceRequest(SURFACE.route("GET", "/v1/models"), "", {}, b"", "id")
     data = json.loads(SURFACE.models(call, listing).body)["data"]
     assert [entry["id"] for entry in data] == ["Qwen3.6-35B-A3B-FP8", "OvisOCR2", "Embed"]
     assert data[0]["frontdoor"] == {
@@ -361,8 +361,10 @@ def test_one_model_is_found_by_its_id_also_with_a_slash():
     target = Target(model="Qwen/Qwen3", served_name="q", upstream=UpstreamKey("text"))
     listing = [ListedModel("Qwen/Qwen3", target, "awake", None, 5)]
     for path in ("/v1/models/Qwen/Qwen3", "/v1/models/qwen%2Fqwen3"):
-        call = Call(SURFACE.route("GET", path), "", {}, b"", "id")
+        call = SurfaceRequest(SURFACE.route("GET", path), "", {}, b"", "id")
         assert json.loads(SURFACE.models(call, listing).body)["id"] == "Qwen/Qwen3"
     with pytest.raises(Refused) as refused:
-        SURFACE.models(Call(SURFACE.route("GET", "/v1/models/no"), "", {}, b"", "id"), listing)
+        SURFACE.models(
+            SurfaceRequest(SURFACE.route("GET", "/v1/models/no"), "", {}, b"", "id"), listing
+        )
     assert refused.value.refusal.reason is Reason.MODEL_NOT_FOUND

@@ -5,7 +5,7 @@ file; docs/configuration.md is the reference for every key.
 """
 
 from tornado_frontdoor.config.address import Address
-from tornado_frontdoor.config.faults import ConfigError, Fault
+from tornado_frontdoor.config.faults import ConfigError, ConfigFault
 from tornado_frontdoor.config.loading import load
 from tornado_frontdoor.config.settings import (
     AdmissionSettings,
@@ -25,7 +25,7 @@ __all__ = [
     "Address",
     "AdmissionSettings",
     "ConfigError",
-    "Fault",
+    "ConfigFault",
     "GpuPoolSettings",
     "GpuSettings",
     "HostSettings",

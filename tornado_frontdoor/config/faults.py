@@ -13,7 +13,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_LENGTH_MAX = 60
 
 
-class Fault(NamedTuple):
+class ConfigFault(NamedTuple):
     """One thing that is wrong."""
 
     key: str
@@ -27,7 +27,7 @@ class Fault(NamedTuple):
 class ConfigError(Exception):
     """A configuration that cannot be used; its text has one line for each fault."""
 
-    def __init__(self, path: Path, faults: Sequence[Fault]) -> None:
+    def __init__(self, path: Path, faults: Sequence[ConfigFault]) -> None:
         super().__init__(path, faults)
         self.path = path
         self.faults = list(faults)

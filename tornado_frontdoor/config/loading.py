@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from tornado_frontdoor.config.admin_token import read_token
-from tornado_frontdoor.config.faults import ConfigError, Fault, KeyPath, printable, spell
-from tornado_frontdoor.config.relations import find_contradictions
+from tornado_frontdoor.config.cross_checks import find_contradictions
+from tornado_frontdoor.config.faults import ConfigError, ConfigFault, KeyPath, printable, spell
+from tornado_frontdoor.config.parsing import Found, position, read_shape
 from tornado_frontdoor.config.settings import (
     AdmissionSettings,
     GpuPoolSettings,
@@ -27,7 +28,6 @@ from tornado_frontdoor.config.settings import (
     SurfaceSettings,
     UpstreamSettings,
 )
-from tornado_frontdoor.config.shape import Found, position, read_shape
 from tornado_frontdoor.core.catalog import Traits
 from tornado_frontdoor.core.request import UpstreamKey
 
@@ -59,9 +59,9 @@ def _read(path: Path) -> bytes:
             content = file.read(FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(path, [Fault("", f"cannot be read: {reason}")]) from error
+        raise ConfigError(path, [ConfigFault("", f"cannot be read: {reason}")]) from error
     if len(content) > FILE_BYTES_MAX:
-        raise ConfigError(path, [Fault("", f"is larger than {FILE_BYTES_MAX} bytes")])
+        raise ConfigError(path, [ConfigFault("", f"is larger than {FILE_BYTES_MAX} bytes")])
     return content
 
 
@@ -70,20 +70,20 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
         return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        fault = Fault(f"line {line}", "is not UTF-8")
+        fault = ConfigFault(f"line {line}", "is not UTF-8")
     except tomllib.TOMLDecodeError as error:
         fault = _syntax_fault(str(error))
     except (ValueError, RecursionError) as error:  # absurd numbers, dates or nesting
-        fault = Fault("", f"is not TOML that can be read: {printable(str(error))}")
+        fault = ConfigFault("", f"is not TOML that can be read: {printable(str(error))}")
     raise ConfigError(path, [fault])
 
 
-def _syntax_fault(text: str) -> Fault:
+def _syntax_fault(text: str) -> ConfigFault:
     place = _TOML_PLACE.search(text)
     what = printable(text[: place.start()] if place else text)
     if place is None or place[3]:
-        return Fault("end of file" if place else "", f"is not TOML: {what}")
-    return Fault(f"line {place[1]}", f"is not TOML: {what} (column {place[2]})")
+        return ConfigFault("end of file" if place else "", f"is not TOML: {what}")
+    return ConfigFault(f"line {place[1]}", f"is not TOML: {what} (column {place[2]})")
 
 
 def _replace_listeners(raw: dict[str, Any], given: Mapping[str, str | None]) -> dict[KeyPath, str]:
@@ -109,8 +109,8 @@ def _token_faults(path: Path, data: Mapping[str, Any]) -> list[Found]:
     return []
 
 
-def _fault(key: KeyPath, message: str, flags: Mapping[KeyPath, str]) -> Fault:
-    return Fault(flags.get(key) or spell(key), message)
+def _fault(key: KeyPath, message: str, flags: Mapping[KeyPath, str]) -> ConfigFault:
+    return ConfigFault(flags.get(key) or spell(key), message)
 
 
 def _from(path: Path, relative: Path) -> Path:

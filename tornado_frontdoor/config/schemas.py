@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 from marshmallow import Schema, fields, validate
 
 from tornado_frontdoor.config import settings
-from tornado_frontdoor.config.values import (
+from tornado_frontdoor.config.fields import (
     NOT_A_TABLE,
     REQUIRED,
     YEAR_S,
-    Choice,
+    ChoiceField,
     FilePath,
     Flag,
     Items,
@@ -111,7 +111,7 @@ class SurfacesTable(Table):
 
     openai = Flag()
     anthropic = Flag()
-    anthropic_overloaded_status = Choice(529, 503)
+    anthropic_overloaded_status = ChoiceField(529, 503)
 
 
 class AdmissionTable(Table):
@@ -140,7 +140,7 @@ class SleepTable(Table):
     retry_after_restarting_s = Whole(1, YEAR_S)
     max_waiting = Whole(1, PLACES_MAX)
     canary = Flag()
-    canary_path = Choice("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
+    canary_path = ChoiceField("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
 
 
 class GpuTable(Table):
@@ -162,7 +162,7 @@ class UpstreamTable(Table):
     connect_timeout_s = Number(above=0, most=YEAR_S)
     read_timeout_s = Number(above=0, most=YEAR_S)
     chunk_timeout_s = Number(above=0, most=YEAR_S)
-    anthropic = Choice("translate", "native")
+    anthropic = ChoiceField("translate", "native")
     admission = Optional(AdmissionTable)
     sleep = Optional(SleepTable)
     gpu = Optional(GpuTable)
@@ -173,20 +173,20 @@ class DialectTable(Table):
 
     holds = Traits
 
-    inline_system = Choice("merge", "keep", "reminder")
-    thinking_style = Choice("reasoning_effort", "enable_thinking", "thinking", "none")
+    inline_system = ChoiceField("merge", "keep", "reminder")
+    thinking_style = ChoiceField("reasoning_effort", "enable_thinking", "thinking", "none")
     thinking_budget = Flag()
-    thinking_default = Choice("template", "off")
+    thinking_default = ChoiceField("template", "off")
     effort_map = Words()
-    reasoning_field = Choice("reasoning", "reasoning_content", "both")
-    prefill = Choice("continue", "reject")
-    images = Choice("base64", "base64+url", "none")
+    reasoning_field = ChoiceField("reasoning", "reasoning_content", "both")
+    prefill = ChoiceField("continue", "reject")
+    images = ChoiceField("base64", "base64+url", "none")
     max_output_tokens = Whole(1, TOKENS_MAX)
     max_model_len = Whole(1, TOKENS_MAX)
     stop_limit = Whole(0, 1000)
     strip_attribution = Flag()
     continuous_usage = Flag()
-    tool_args = Choice("stream", "buffer")
+    tool_args = ChoiceField("stream", "buffer")
 
 
 class ModelTable(Table):

@@ -67,15 +67,15 @@ class AdmissionLimits:
             raise ValueError(f"queue_timeout_s must be above 0, not {self.queue_timeout_s}")
 
 
-class Turned(NamedTuple):
+class Rejected(NamedTuple):
     """A ticket that is gone without having been in flight, and why."""
 
     ticket: Ticket
     reason: Reason
 
 
-Move = Admit | Turned
-_NOTHING: tuple[Move, ...] = ()
+AdmissionEvent = Admit | Rejected
+_NOTHING: tuple[AdmissionEvent, ...] = ()
 
 
 class AdmissionController:
@@ -132,11 +132,11 @@ class AdmissionController:
 
     # What can happen
 
-    def arrive(self, ticket: Ticket, now: float) -> Sequence[Move]:
+    def arrive(self, ticket: Ticket, now: float) -> Sequence[AdmissionEvent]:
         """Put a new ticket into flight, into the line, or turn it away."""
         if ticket.state is not _NEW:
             raise TicketError(f"{ticket!r} has arrived before")
-        moves: list[Move] = []
+        moves: list[AdmissionEvent] = []
         if self._line:
             self._expire_until(now, moves)
             self._grant(now, moves)
@@ -163,7 +163,7 @@ class AdmissionController:
             self._turn(ticket, Reason.QUEUE_FULL, moves)
         return moves
 
-    def finish(self, ticket: Ticket, now: float) -> Sequence[Move]:
+    def finish(self, ticket: Ticket, now: float) -> Sequence[AdmissionEvent]:
         """End a ticket, wherever it is; returns whom that lets in."""
         if ticket.state is _IN_FLIGHT:
             self._used -= ticket.weight
@@ -176,26 +176,26 @@ class AdmissionController:
         ticket.state = _GONE
         if not self._line:
             return _NOTHING
-        moves: list[Move] = []
+        moves: list[AdmissionEvent] = []
         self._expire_before(now, moves)
         self._grant(now, moves)
         return moves
 
-    def expire(self, now: float) -> Sequence[Move]:
+    def expire(self, now: float) -> Sequence[AdmissionEvent]:
         """Turn away everyone whose limit has come; returns them and whom that lets in."""
         if not self._line:
             return _NOTHING
-        moves: list[Move] = []
+        moves: list[AdmissionEvent] = []
         self._expire_until(now, moves)
         self._grant(now, moves)
         return moves
 
-    def hold(self, limit_s: float, now: float) -> Sequence[Move]:
+    def hold(self, limit_s: float, now: float) -> Sequence[AdmissionEvent]:
         """Set capacity to 0 until `resume`; the line may wait `limit_s` in all while held.
 
         Calling it again while held changes the limit, for those who wait already too.
         """
-        moves: list[Move] = []
+        moves: list[AdmissionEvent] = []
         self._expire_before(now, moves)  # by the clock that ran until now
         if not self._held:
             self._held = True
@@ -204,11 +204,11 @@ class AdmissionController:
         self._expire_until(now, moves)
         return moves
 
-    def resume(self, now: float) -> Sequence[Move]:
+    def resume(self, now: float) -> Sequence[AdmissionEvent]:
         """Give the capacity back: the engine is proven awake."""
         if not self._held:
             return _NOTHING
-        moves: list[Move] = []
+        moves: list[AdmissionEvent] = []
         self._expire_before(now, moves)  # by the clock that ran until now
         self._held_total_s += now - self._held_since_s
         self._held = False
@@ -216,22 +216,22 @@ class AdmissionController:
         self._grant(now, moves)
         return moves
 
-    def drain(self) -> Sequence[Move]:
+    def drain(self) -> Sequence[AdmissionEvent]:
         """Refuse the line and every newcomer from now on; those in flight run to their end."""
         self._draining = True
-        moves: list[Move] = []
+        moves: list[AdmissionEvent] = []
         while self._line:
             _, ticket = self._line.popitem(last=False)
             self._turn(ticket, Reason.DRAINING, moves)
         return moves
 
-    def change_limits(self, limits: AdmissionLimits, now: float) -> Sequence[Move]:
+    def change_limits(self, limits: AdmissionLimits, now: float) -> Sequence[AdmissionEvent]:
         """Take new limits at once. Nobody in flight is touched, nobody who waits loses a place.
 
         Only a waiter that is now heavier than the cap is turned away: it could never run.
         """
         self._take(limits)
-        moves: list[Move] = []
+        moves: list[AdmissionEvent] = []
         for ticket in [waiter for waiter in self._line.values() if waiter.weight > self._cap]:
             del self._line[ticket.number]
             self._turn(ticket, Reason.BAD_REQUEST, moves)
@@ -251,11 +251,11 @@ class AdmissionController:
             return self.limits.queue
         return self.limits.queue + max(0, self._cap - self._used)
 
-    def _turn(self, ticket: Ticket, reason: Reason, moves: list[Move]) -> None:
+    def _turn(self, ticket: Ticket, reason: Reason, moves: list[AdmissionEvent]) -> None:
         ticket.state = _GONE
-        moves.append(Turned(ticket, reason))
+        moves.append(Rejected(ticket, reason))
 
-    def _grant(self, now: float, moves: list[Move]) -> None:
+    def _grant(self, now: float, moves: list[AdmissionEvent]) -> None:
         """Let the line in, head first, until the head does not fit. Nobody overtakes it."""
         if self._held:
             return
@@ -271,7 +271,7 @@ class AdmissionController:
             held_s = self._held_total_s - ticket.held_mark_s
             moves.append(Admit(ticket, now - ticket.arrived_s, held_s))
 
-    def _expire_until(self, now: float, moves: list[Move]) -> None:
+    def _expire_until(self, now: float, moves: list[AdmissionEvent]) -> None:
         """Turn away those whose limit is now or has passed."""
         reason = Reason.MODEL_WAKING if self._held else Reason.QUEUE_TIMEOUT
         line = self._line
@@ -283,7 +283,7 @@ class AdmissionController:
             ticket.held_s = self._held_s(now) - ticket.held_mark_s
             self._turn(ticket, reason, moves)
 
-    def _expire_before(self, now: float, moves: list[Move]) -> None:
+    def _expire_before(self, now: float, moves: list[AdmissionEvent]) -> None:
         """Turn away those whose limit has passed: the timer was late, and a decision stands."""
         line = self._line
         while line:

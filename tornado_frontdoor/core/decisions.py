@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from tornado_frontdoor.core.request import Ticket, UpstreamKey
-from tornado_frontdoor.core.wake_steps import Step
+from tornado_frontdoor.engines.vllm import Step
 
 
 class Outcome(Enum):
@@ -138,7 +138,7 @@ class Verdict(Enum):
     FAILED = "failed"
 
 
-class Memory(NamedTuple):
+class JournalEntry(NamedTuple):
     """What must outlive a front door that is killed, so that the next one knows where it stands."""
 
     going: EngineState | None = None
@@ -163,7 +163,7 @@ class Perform(NamedTuple):
 class Remember(NamedTuple):
     """Write this down, durably, before anything that comes after it is carried out."""
 
-    memory: Memory
+    memory: JournalEntry
 
 
 class Changed(NamedTuple):

@@ -15,9 +15,9 @@ from math import inf
 
 from tornado_frontdoor.core.admission import (
     AdmissionController,
+    AdmissionEvent,
     AdmissionLimits,
-    Move,
-    Turned,
+    Rejected,
 )
 from tornado_frontdoor.core.clock import Clock
 from tornado_frontdoor.core.decisions import (
@@ -25,7 +25,7 @@ from tornado_frontdoor.core.decisions import (
     Decision,
     EngineState,
     GpuGranted,
-    Memory,
+    JournalEntry,
     Outcome,
     Reason,
     Refusal,
@@ -33,15 +33,15 @@ from tornado_frontdoor.core.decisions import (
     SleepDepth,
     WakeEnded,
 )
-from tornado_frontdoor.core.gpus import GpuLocks
-from tornado_frontdoor.core.pacing import Pacer, Randomness, WakeEstimates
+from tornado_frontdoor.core.gpu_locks import GpuLocks
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
-from tornado_frontdoor.core.wake import WakeStateMachine
-from tornado_frontdoor.core.wake_calls import Gpu, Order
-from tornado_frontdoor.core.wake_limits import WakeLimits
-from tornado_frontdoor.core.wake_steps import Report
+from tornado_frontdoor.core.retry_after import Randomness, RetryAfterEstimator, WakeEstimates
+from tornado_frontdoor.core.wake.control_runner import Gpu, WakeOrder
+from tornado_frontdoor.core.wake.machine import WakeStateMachine
+from tornado_frontdoor.core.wake.policy import SleepPolicy
+from tornado_frontdoor.engines.vllm import Report
 
-__all__ = ["AdmissionLimits", "Gate", "GateError", "Nap", "WakeLimits"]
+__all__ = ["AdmissionLimits", "Gate", "GateError", "SleepConfig", "SleepPolicy"]
 
 DRAINING_RETRY_AFTER_S = 5.0
 """A front door that goes away is usually replaced within seconds."""
@@ -62,12 +62,12 @@ class GateError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nap:
+class SleepConfig:
     """What a gate needs where its engine can sleep; `gpus` is shared by all gates."""
 
-    limits: WakeLimits
+    limits: SleepPolicy
     gpus: GpuLocks = field(default_factory=GpuLocks)
-    memory: Memory | None = None
+    memory: JournalEntry | None = None
     """What an earlier front door wrote down last."""
     learned_s: Mapping[str, float] = field(default_factory=dict)
     """What its `learned_s` gave."""
@@ -86,12 +86,12 @@ class Gate:
         limits: AdmissionLimits,
         clock: Clock,
         rng: Randomness,
-        nap: Nap | None = None,
+        nap: SleepConfig | None = None,
     ) -> None:
         self.key = key
         self._clock = clock
         self._admission = AdmissionController(limits)
-        self._pacer = Pacer(rng)
+        self._pacer = RetryAfterEstimator(rng)
         self._wake: WakeStateMachine | None = None
         self._estimates = WakeEstimates(nap.learned_s if nap else None)
         self._last_request_s: float | None = None
@@ -229,7 +229,7 @@ class Gate:
         return self._settle(self._wake, moves, self._wake.drain(now), now)
 
     def change_limits(
-        self, limits: AdmissionLimits, wake: WakeLimits | None = None
+        self, limits: AdmissionLimits, wake: SleepPolicy | None = None
     ) -> Sequence[Decision]:
         """Put new limits in force at once, without losing a ticket or stopping a transition.
 
@@ -293,7 +293,11 @@ class Gate:
         return self._wake
 
     def _settle(
-        self, wake: WakeStateMachine, moves: Sequence[Move], orders: Sequence[Order], now: float
+        self,
+        wake: WakeStateMachine,
+        moves: Sequence[AdmissionEvent],
+        orders: Sequence[WakeOrder],
+        now: float,
     ) -> Sequence[Decision]:
         """Join the machines until neither has anything more to say to the other."""
         decisions = [*self._decide(moves, now)]
@@ -305,7 +309,7 @@ class Gate:
             if not orders:
                 return decisions
 
-    def _obey(self, wake: WakeStateMachine, order: Order, now: float) -> list[Decision]:
+    def _obey(self, wake: WakeStateMachine, order: WakeOrder, now: float) -> list[Decision]:
         """Do what the wake machine asks of the gate itself; the rest is for the driver."""
         if order is Gpu.FREE:
             return [GpuGranted(upstream) for upstream in self._gpus.release(self.key)]
@@ -319,7 +323,7 @@ class Gate:
             self._estimates.observe(order.depth, order.took_s)
         return [order]
 
-    def _match_capacity(self, wake: WakeStateMachine, now: float) -> Sequence[Move]:
+    def _match_capacity(self, wake: WakeStateMachine, now: float) -> Sequence[AdmissionEvent]:
         """Let capacity be 0 while the engine is not awake. That is all that joins the two."""
         depth = wake.depth
         if depth is None:
@@ -333,7 +337,7 @@ class Gate:
         self._hold_s = hold_s
         return self._admission.hold(hold_s, now)
 
-    def _decide(self, moves: Sequence[Move], now: float) -> Sequence[Decision]:
+    def _decide(self, moves: Sequence[AdmissionEvent], now: float) -> Sequence[Decision]:
         if not moves:
             return ()
         return [
@@ -341,7 +345,7 @@ class Gate:
             for move in moves
         ]
 
-    def _refusal(self, turned: Turned, now: float) -> Refusal:
+    def _refusal(self, turned: Rejected, now: float) -> Refusal:
         limits = self._admission.limits
         match turned.reason:
             case Reason.QUEUE_FULL:

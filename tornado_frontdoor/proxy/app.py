@@ -24,12 +24,12 @@ from tornado.netutil import bind_sockets
 
 from tornado_frontdoor.config import Address, ConfigError, Settings
 from tornado_frontdoor.core.decisions import EngineState, Reason
-from tornado_frontdoor.proxy.admin import Admin
-from tornado_frontdoor.proxy.departures import Departures
-from tornado_frontdoor.proxy.handlers import FrontDoor
-from tornado_frontdoor.proxy.journal import JournalError
-from tornado_frontdoor.proxy.listener import Listener, Service
-from tornado_frontdoor.proxy.pool import Pool
+from tornado_frontdoor.proxy.admin.api import Admin
+from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
+from tornado_frontdoor.proxy.downstream.listener import Listener, Service
+from tornado_frontdoor.proxy.engine.journal import JournalError
+from tornado_frontdoor.proxy.registry import UpstreamRegistry
+from tornado_frontdoor.proxy.routing import FrontDoor
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.surfaces.base import Surface
 from tornado_frontdoor.surfaces.openai import OpenAISurface
@@ -58,8 +58,8 @@ class App:
     ) -> None:
         self.settings = self._started_with = settings
         self._read_again = read_again
-        self.pool = Pool(Random())  # noqa: S311 - spreads retries, keeps no secret
-        self._departures = Departures()
+        self.pool = UpstreamRegistry(Random())  # noqa: S311 - spreads retries, keeps no secret
+        self._departures = DisconnectWatcher()
         self._telemetry = Telemetry(access_log, self.pool.readings, STATE_NAMES)
         surfaces = make_surfaces(settings)
         started_s = time_ns() // 1_000_000_000
@@ -136,10 +136,10 @@ class App:
             server.stop()
         for upstream in self.pool.everyone():
             upstream.drain()
-        if self.door.passages:
+        if self.door.under_way:
             await self._wait_for(self.door.empty.wait())
-        for passage in list(self.door.passages):
-            passage.abandon(Reason.DRAINING, "The front door is shutting down")
+        for request in list(self.door.under_way):
+            request.abandon(Reason.DRAINING, "The front door is shutting down")
         if unsent := set().union(*(listener.place.unsent for listener in self._listeners)):
             await self._wait_for(asyncio.wait(unsent))
 

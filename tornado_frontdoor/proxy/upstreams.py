@@ -12,16 +12,16 @@ from random import Random
 from tornado_frontdoor.config import UpstreamSettings
 from tornado_frontdoor.core.decisions import Answered, Verdict
 from tornado_frontdoor.core.request import CanonicalRequest, UpstreamKey
-from tornado_frontdoor.proxy.engines import Engine
-from tornado_frontdoor.proxy.gatekeeper import (
+from tornado_frontdoor.proxy.curl.client import Receiver, Transfer, UpstreamCall, UpstreamClient
+from tornado_frontdoor.proxy.engine.executor import EngineExecutor
+from tornado_frontdoor.proxy.gate_driver import (
     AdmissionLimits,
-    Gatekeeper,
+    GateDriver,
     Lease,
-    Nap,
-    WakeLimits,
+    SleepConfig,
+    SleepPolicy,
 )
 from tornado_frontdoor.proxy.telemetry import GateReading
-from tornado_frontdoor.proxy.upstream import Receiver, Transfer, UpstreamCall, UpstreamClient
 
 LOG = logging.getLogger("frontdoor")
 
@@ -37,15 +37,15 @@ class Upstream:
         settings: UpstreamSettings,
         client: UpstreamClient,
         rng: Random,
-        nap: Nap | None = None,
+        nap: SleepConfig | None = None,
     ) -> None:
         self._client = client
         self.settings = settings
-        self.keeper = Gatekeeper(settings.key, limits_of(settings), rng, nap)
-        self.side_door = Gatekeeper(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
-        self.engine: Engine | None = None
+        self.keeper = GateDriver(settings.key, limits_of(settings), rng, nap)
+        self.side_door = GateDriver(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
+        self.engine: EngineExecutor | None = None
 
-    def join(self, engine: Engine) -> None:
+    def join(self, engine: EngineExecutor) -> None:
         """Give the gate the engine that it puts to sleep and wakes, and let it look at it."""
         self.engine = engine
         self.keeper.on_command = engine.command
@@ -161,12 +161,12 @@ def limits_of(settings: UpstreamSettings) -> AdmissionLimits:
     )
 
 
-def wake_limits_of(settings: UpstreamSettings) -> WakeLimits | None:
+def wake_limits_of(settings: UpstreamSettings) -> SleepPolicy | None:
     """Return the numbers of waking and sleeping; None where the engine is left alone."""
     sleep = settings.sleep
     if sleep is None:
         return None
-    return WakeLimits(
+    return SleepPolicy(
         idle_sleep_s=sleep.idle_sleep_s,
         idle_offload_s=sleep.idle_offload_s,
         hold_sleeping_s=sleep.hold_sleeping_s,

@@ -42,7 +42,7 @@ class Route(NamedTuple):
     argument: str | None = None
 
 
-class Call(NamedTuple):
+class SurfaceRequest(NamedTuple):
     """One HTTP request as a surface sees it; `headers` has lower-case names, repeats joined."""
 
     route: Route
@@ -82,7 +82,7 @@ class Ending(NamedTuple):
     whole: bool = False
 
 
-class Relay(Protocol):
+class ResponseTranslator(Protocol):
     """Turns one engine's answer into one client's answer. One object a request; never reused.
 
     After `head` and `data` the driver looks at `ending`: once it is set, the answer is over
@@ -113,12 +113,12 @@ class Relay(Protocol):
         ...
 
 
-class Exchange(NamedTuple):
+class DecodedRequest(NamedTuple):
     """A request that may be admitted: what the engine is asked, and who reads its answer."""
 
     request: CanonicalRequest
     target: Target
-    relay: Relay
+    relay: ResponseTranslator
 
 
 class ListedModel(NamedTuple):
@@ -142,11 +142,11 @@ class Surface(Protocol):
         """Find `path` (normalised, see `surfaces.paths`) in the allow-list; raises Refused."""
         ...
 
-    def decode(self, call: Call, catalog: Catalog) -> Exchange:
+    def decode(self, call: SurfaceRequest, catalog: Catalog) -> DecodedRequest:
         """Read a call for an engine; raises Refused when it can be told now that it must fail."""
         ...
 
-    def models(self, call: Call, listing: Sequence[ListedModel]) -> Document:
+    def models(self, call: SurfaceRequest, listing: Sequence[ListedModel]) -> Document:
         """Answer a MODELS route; raises Refused for an unknown model or a bad query."""
         ...
 

@@ -14,18 +14,17 @@ from urllib.parse import unquote
 from tornado_frontdoor.core.catalog import Catalog, Target
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
 from tornado_frontdoor.core.request import CanonicalRequest
-from tornado_frontdoor.surfaces.advice import STATUS, retry_headers
 from tornado_frontdoor.surfaces.base import (
-    Call,
+    DecodedRequest,
     Document,
     Ending,
-    Exchange,
     Head,
     Headers,
     ListedModel,
     Refused,
     Route,
     RouteKind,
+    SurfaceRequest,
 )
 from tornado_frontdoor.surfaces.bodies import (
     read_json,
@@ -33,6 +32,7 @@ from tornado_frontdoor.surfaces.bodies import (
     with_model,
 )
 from tornado_frontdoor.surfaces.headers import to_client, to_engine, value_of
+from tornado_frontdoor.surfaces.retry_headers import STATUS, retry_headers
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -94,7 +94,7 @@ class OpenAISurface:
             return Route(RouteKind.MODELS, _MODELS, unquote(path[len(_MODELS) + 1 :]))
         raise Refused(Reason.NOT_FOUND, f"There is nothing at {method} {path}")
 
-    def decode(self, call: Call, catalog: Catalog) -> Exchange:
+    def decode(self, call: SurfaceRequest, catalog: Catalog) -> DecodedRequest:
         """Find the model in the body or by the route's default; leave the rest to the engine."""
         content_type = call.headers.get("content-type", "application/json")
         if content_type.lower().startswith("multipart/"):
@@ -126,9 +126,11 @@ class OpenAISurface:
             weight=sequences(call.route.path, parsed.fields),
             takes_slot=call.route.path not in _WITHOUT_SLOT,
         )
-        return Exchange(request, target, PassThrough(call.route.path))
+        return DecodedRequest(request, target, PassThrough(call.route.path))
 
-    def _decode_multipart(self, call: Call, catalog: Catalog, content_type: str) -> Exchange:
+    def _decode_multipart(
+        self, call: SurfaceRequest, catalog: Catalog, content_type: str
+    ) -> DecodedRequest:
         found = read_multipart(content_type, call.body)
         default = catalog.routes.multipart_chat_default
         target, spelt = _target(catalog, call.route.path, found.model or None, default)
@@ -146,9 +148,9 @@ class OpenAISurface:
             headers=to_engine(call.headers),
             stream=False,
         )
-        return Exchange(request, target, PassThrough(call.route.path))
+        return DecodedRequest(request, target, PassThrough(call.route.path))
 
-    def models(self, call: Call, listing: Sequence[ListedModel]) -> Document:
+    def models(self, call: SurfaceRequest, listing: Sequence[ListedModel]) -> Document:
         """List every name that can be asked for, or one of them."""
         wanted = call.route.argument
         if wanted is None:

@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 from tornado_frontdoor.surfaces.anthropic.fields import (
     Json,
-    name_at,
+    invalid,
+    nonempty_str,
     object_at,
     objects_at,
-    text_at,
-    wrong,
+    str_field,
 )
 
 Part = dict[str, Any]
@@ -51,8 +51,8 @@ def user_parts(block: Json, path: str, rules: Rules) -> list[Part]:
     match block.get("type"):
         case "text":
             if block.get("citations") and rules.citations_refused:
-                raise wrong(f"{path}.citations", "citations are not allowed on user text")
-            text = text_at(block, "text", path)
+                raise invalid(f"{path}.citations", "citations are not allowed on user text")
+            text = str_field(block, "text", path)
             return [text_part(text)] if text else []
         case "image":
             return [_image(block, path, rules)]
@@ -68,15 +68,15 @@ def assistant_tool_call(block: Json, path: str) -> Json:
     """Return the tool call that a `tool_use` block stands for."""
     caller = block.get("caller")
     if caller is not None and object_at(caller, f"{path}.caller").get("type") != "direct":
-        raise wrong(f"{path}.caller", "only direct calls are supported by this gateway")
+        raise invalid(f"{path}.caller", "only direct calls are supported by this gateway")
     if block.get("toolset_name") is not None:
-        raise wrong(f"{path}.toolset_name", "toolsets are not supported by this gateway")
+        raise invalid(f"{path}.toolset_name", "toolsets are not supported by this gateway")
     arguments = object_at(block.get("input"), f"{path}.input")
     return {
-        "id": name_at(block, "id", path),
+        "id": nonempty_str(block, "id", path),
         "type": "function",
         "function": {
-            "name": name_at(block, "name", path),
+            "name": nonempty_str(block, "name", path),
             "arguments": dumps(arguments, ensure_ascii=False),
         },
     }
@@ -89,7 +89,7 @@ def refuse_in_assistant(block: Json, path: str) -> Exception:
 
 def tool_result(block: Json, path: str, rules: Rules) -> ToolResult:
     """Return a tool's answer; pictures come apart, as tool messages carry text only."""
-    tool_use_id = name_at(block, "tool_use_id", path)
+    tool_use_id = nonempty_str(block, "tool_use_id", path)
     content = block.get("content")
     texts: list[str] = []
     images: list[Part] = []
@@ -99,7 +99,7 @@ def tool_result(block: Json, path: str, rules: Rules) -> ToolResult:
     elif content is not None:
         for inner_path, inner in objects_at(content, f"{path}.content"):
             if inner.get("type") == "tool_reference":
-                name = name_at(inner, "tool_name", inner_path)
+                name = nonempty_str(inner, "tool_name", inner_path)
                 references.append(name)
                 texts.append(f"Tool loaded: {name}")
                 continue
@@ -121,35 +121,35 @@ def plain_text(content: object, path: str, whose: str) -> list[str]:
     texts = []
     for block_path, block in objects_at(content, path):
         if block.get("type") != "text":
-            raise wrong(block_path, f"only text blocks are supported in {whose}")
-        texts.append(text_at(block, "text", block_path))
+            raise invalid(block_path, f"only text blocks are supported in {whose}")
+        texts.append(str_field(block, "text", block_path))
     return texts
 
 
 def _image(block: Json, path: str, rules: Rules) -> Part:
     if rules.images == "none":
-        raise wrong(path, "image input is not supported by this model")
+        raise invalid(path, "image input is not supported by this model")
     transformations = block.get("transformations")
     if isinstance(transformations, dict) and transformations.get("oversized_image") == "error":
-        raise wrong(f"{path}.transformations", "oversized_image 'error' is not supported")
+        raise invalid(f"{path}.transformations", "oversized_image 'error' is not supported")
     source_path = f"{path}.source"
     source = object_at(block.get("source"), source_path)
     match source.get("type"):
         case "base64":
-            media_type = text_at(source, "media_type", source_path)
+            media_type = str_field(source, "media_type", source_path)
             if media_type not in _IMAGE_TYPES:
-                raise wrong(f"{source_path}.media_type", f"{media_type!r} is not supported")
-            url = f"data:{media_type};base64,{name_at(source, 'data', source_path)}"
+                raise invalid(f"{source_path}.media_type", f"{media_type!r} is not supported")
+            url = f"data:{media_type};base64,{nonempty_str(source, 'data', source_path)}"
         case "url":
-            url = name_at(source, "url", source_path)
+            url = nonempty_str(source, "url", source_path)
             if rules.images != "base64+url":
-                raise wrong(source_path, "image URLs are not supported by this model")
+                raise invalid(source_path, "image URLs are not supported by this model")
             if not url.lower().startswith(("http://", "https://")):
-                raise wrong(f"{source_path}.url", "must be an http or https URL")
+                raise invalid(f"{source_path}.url", "must be an http or https URL")
         case "file":
-            raise wrong(source_path, _NO_FILES)
+            raise invalid(source_path, _NO_FILES)
         case kind:
-            raise wrong(source_path, f"source type {kind!r} is not supported")
+            raise invalid(source_path, f"source type {kind!r} is not supported")
     return {"type": "image_url", "image_url": {"url": url}}
 
 
@@ -160,15 +160,15 @@ def _document(block: Json, path: str, rules: Rules) -> list[Part]:
     pictures: list[Part] = []
     match source.get("type"):
         case "text":
-            text = text_at(source, "data", source_path)
+            text = str_field(source, "data", source_path)
         case "content":
             text, pictures = _flattened(source.get("content"), f"{source_path}.content", rules)
         case "file":
-            raise wrong(source_path, _NO_FILES)
+            raise invalid(source_path, _NO_FILES)
         case "base64" | "url":
-            raise wrong(source_path, _NO_PDF)
+            raise invalid(source_path, _NO_PDF)
         case kind:
-            raise wrong(source_path, f"source type {kind!r} is not supported")
+            raise invalid(source_path, f"source type {kind!r} is not supported")
     attributes = "".join(
         f' {name}="{escape(value)}"'
         for name in ("title", "context")
@@ -192,8 +192,8 @@ def _flattened(content: object, path: str, rules: Rules) -> tuple[str, list[Part
 def _search_result(block: Json, path: str) -> str:
     _refuse_citations(block, path)
     lines = [
-        f"Search result: {text_at(block, 'title', path)}",
-        f"Source: {text_at(block, 'source', path)}",
+        f"Search result: {str_field(block, 'title', path)}",
+        f"Source: {str_field(block, 'source', path)}",
         *plain_text(block.get("content"), f"{path}.content", "a search result"),
     ]
     return "\n".join(lines)
@@ -202,10 +202,10 @@ def _search_result(block: Json, path: str) -> str:
 def _refuse_citations(block: Json, path: str) -> None:
     citations = block.get("citations")
     if isinstance(citations, dict) and citations.get("enabled"):
-        raise wrong(f"{path}.citations", "citations are not supported by this gateway")
+        raise invalid(f"{path}.citations", "citations are not supported by this gateway")
 
 
 def _unsupported(kind: object, path: str, where: str) -> Exception:
     if not isinstance(kind, str):
-        return wrong(f"{path}.type", "field required")
-    return wrong(path, f"{kind} blocks are not supported by this gateway in {where} content")
+        return invalid(f"{path}.type", "field required")
+    return invalid(path, f"{kind} blocks are not supported by this gateway in {where} content")

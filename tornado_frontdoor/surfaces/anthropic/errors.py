@@ -10,10 +10,10 @@ from json import loads
 from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import Reason, Refusal
-from tornado_frontdoor.surfaces.advice import STATUS, retry_headers
 from tornado_frontdoor.surfaces.anthropic.fields import encode, to_bytes
 from tornado_frontdoor.surfaces.base import Document, Headers
 from tornado_frontdoor.surfaces.headers import value_of
+from tornado_frontdoor.surfaces.retry_headers import STATUS, retry_headers
 
 MESSAGE_LIMIT = 4096
 """Characters of an engine's message that are passed on."""

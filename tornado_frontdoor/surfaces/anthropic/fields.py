@@ -17,7 +17,7 @@ def to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def wrong(path: str, why: str) -> Refused:
+def invalid(path: str, why: str) -> Refused:
     """Return the refusal of a field, in the API's own form: the path, a colon, the reason."""
     return Refused(Reason.BAD_REQUEST, f"{path}: {why}", path)
 
@@ -25,14 +25,14 @@ def wrong(path: str, why: str) -> Refused:
 def object_at(value: object, path: str) -> Json:
     """Return a JSON object."""
     if not isinstance(value, dict):
-        raise wrong(path, "must be an object")
+        raise invalid(path, "must be an object")
     return value
 
 
 def list_at(value: object, path: str) -> list[Any]:
     """Return a JSON array."""
     if not isinstance(value, list):
-        raise wrong(path, "must be a list")
+        raise invalid(path, "must be a list")
     return value
 
 
@@ -42,40 +42,40 @@ def objects_at(value: object, path: str) -> list[tuple[str, Json]]:
     return [(item_path, object_at(item, item_path)) for item_path, item in numbered]
 
 
-def text_at(holder: Json, key: str, path: str) -> str:
+def str_field(holder: Json, key: str, path: str) -> str:
     """Return a string that may be empty but must be there."""
     value = holder.get(key)
     if not isinstance(value, str):
-        raise wrong(f"{path}.{key}", "must be a string" if key in holder else "field required")
+        raise invalid(f"{path}.{key}", "must be a string" if key in holder else "field required")
     return value
 
 
-def name_at(holder: Json, key: str, path: str) -> str:
+def nonempty_str(holder: Json, key: str, path: str) -> str:
     """Return a string that must not be empty."""
-    value = text_at(holder, key, path)
+    value = str_field(holder, key, path)
     if not value:
-        raise wrong(f"{path}.{key}", "must not be empty")
+        raise invalid(f"{path}.{key}", "must not be empty")
     return value
 
 
-def whole_at(value: object, path: str, least: int) -> int:
+def int_field(value: object, path: str, least: int) -> int:
     """Return an integer of at least `least`; JSON's true and 1.0 are none."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise wrong(path, "must be an integer")
+        raise invalid(path, "must be an integer")
     if value < least:
-        raise wrong(path, f"must be at least {least}")
+        raise invalid(path, f"must be at least {least}")
     return value
 
 
 def number_at(value: object, path: str, most: float) -> float:
     """Return a number from 0 to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise wrong(path, f"must be a number from 0 to {most:g}")
+        raise invalid(path, f"must be a number from 0 to {most:g}")
     return value
 
 
 def flag_at(value: object, path: str) -> bool:
     """Return a boolean; null is false."""
     if value is not None and not isinstance(value, bool):
-        raise wrong(path, "must be true or false")
+        raise invalid(path, "must be true or false")
     return bool(value)

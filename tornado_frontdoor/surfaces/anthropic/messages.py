@@ -22,7 +22,7 @@ from tornado_frontdoor.surfaces.anthropic.content import (
     tool_result,
     user_parts,
 )
-from tornado_frontdoor.surfaces.anthropic.fields import Json, objects_at, text_at, wrong
+from tornado_frontdoor.surfaces.anthropic.fields import Json, invalid, objects_at, str_field
 
 _ATTRIBUTION = "x-anthropic-billing-header"
 _NO_PREFILL = (
@@ -78,7 +78,7 @@ def read_conversation(
     if ends_with_assistant and (
         traits.prefill == "reject" or thinks or "tool_calls" in translated[-1]
     ):
-        raise wrong("messages", _NO_PREFILL)
+        raise invalid("messages", _NO_PREFILL)
     return Conversation(translated, ends_with_assistant, frozenset(loaded))
 
 
@@ -86,7 +86,7 @@ def _read_turns(messages: object, traits: Traits) -> tuple[list[Turn], bool]:
     """Return the turns, and whether the last message is the assistant's."""
     numbered = objects_at(messages, "messages")
     if not numbered:
-        raise wrong("messages", "at least one message is required")
+        raise invalid("messages", "at least one message is required")
     turns: list[Turn] = []
     role: object = None
     for path, message in numbered:
@@ -99,7 +99,7 @@ def _read_turns(messages: object, traits: Traits) -> tuple[list[Turn], bool]:
         elif role in ("user", "assistant"):
             turns.append(Turn(role, _blocks(content, content_path)))
         else:
-            raise wrong(f"{path}.role", f"{role!r} is not a role of this API")
+            raise invalid(f"{path}.role", f"{role!r} is not a role of this API")
     return _joined(turns), role == "assistant"
 
 
@@ -187,9 +187,9 @@ def _assistant(blocks: list[Block], traits: Traits) -> Json:
     for path, block in blocks:
         match block.get("type"):
             case "text":
-                text += text_at(block, "text", path)
+                text += str_field(block, "text", path)
             case "thinking":
-                thinking += text_at(block, "thinking", path)
+                thinking += str_field(block, "thinking", path)
             case "redacted_thinking":
                 pass  # opaque to us; refusing it would end conversations begun elsewhere
             case "tool_use":

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from tornado_frontdoor.core.decisions import Reason
-from tornado_frontdoor.surfaces.anthropic.fields import Json, encode, to_bytes, wrong
+from tornado_frontdoor.surfaces.anthropic.fields import Json, encode, invalid, to_bytes
 from tornado_frontdoor.surfaces.base import ListedModel, Refused
 
 _PAGE, _LONGEST_PAGE = 20, 1000
@@ -30,7 +30,7 @@ def model_page(listing: Sequence[ListedModel], query: str) -> bytes:
     names = [model.name for model in entries]
     after, before = parameters.get("after_id"), parameters.get("before_id")
     if after is not None and before is not None:
-        raise wrong("before_id", "may not be given together with after_id")
+        raise invalid("before_id", "may not be given together with after_id")
     if before is not None:
         end = _place(names, before, "before_id")
         start = max(0, end - limit)
@@ -51,13 +51,13 @@ def _limit(raw: str | None) -> int:
     if raw is None:
         return _PAGE
     if not (raw.isascii() and raw.isdecimal() and 1 <= int(raw[:6]) <= _LONGEST_PAGE):
-        raise wrong("limit", f"must be from 1 to {_LONGEST_PAGE}")
+        raise invalid("limit", f"must be from 1 to {_LONGEST_PAGE}")
     return int(raw)
 
 
 def _place(names: list[str], name: str, parameter: str) -> int:
     if name not in names:
-        raise wrong(parameter, f"there is no model {name!r}")
+        raise invalid(parameter, f"there is no model {name!r}")
     return names.index(name)
 
 

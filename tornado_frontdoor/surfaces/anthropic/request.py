@@ -12,11 +12,11 @@ from tornado_frontdoor.surfaces.anthropic.content import Rules
 from tornado_frontdoor.surfaces.anthropic.fields import (
     Json,
     flag_at,
+    int_field,
+    invalid,
     list_at,
     number_at,
     object_at,
-    whole_at,
-    wrong,
 )
 from tornado_frontdoor.surfaces.anthropic.messages import Conversation, read_conversation
 from tornado_frontdoor.surfaces.anthropic.thinking import read_thinking
@@ -73,10 +73,10 @@ def read_max_tokens(fields: Json) -> int:
     """Return the client's own `max_tokens`; raises Refused where it is missing or no limit."""
     value = fields.get("max_tokens")
     if value is None:
-        raise wrong("max_tokens", "field required")
+        raise invalid("max_tokens", "field required")
     if value == 0 and not isinstance(value, bool):
-        raise wrong("max_tokens", "cache pre-warming is not supported by this gateway")
-    return whole_at(value, "max_tokens", 1)
+        raise invalid("max_tokens", "cache pre-warming is not supported by this gateway")
+    return int_field(value, "max_tokens", 1)
 
 
 def chat_request(fields: Json, target: Target, version: str) -> Translation:
@@ -132,7 +132,7 @@ class _Parts:
 
     def __init__(self, fields: Json, traits: Traits, version: str, max_tokens: int | None) -> None:
         if fields.get("messages") is None:
-            raise wrong("messages", "field required")
+            raise invalid("messages", "field required")
         rules = Rules(traits.images, version >= _CITATIONS_REFUSED_SINCE)
         self.thinking = read_thinking(fields, traits, max_tokens)
         self.conversation: Conversation = read_conversation(
@@ -154,14 +154,14 @@ def _sampling(fields: Json, traits: Traits) -> dict[str, Any]:
     if fields.get("top_p") is not None:
         sampling["top_p"] = number_at(fields["top_p"], "top_p", 1)
     if fields.get("top_k") is not None:
-        sampling["top_k"] = whole_at(fields["top_k"], "top_k", 0)
+        sampling["top_k"] = int_field(fields["top_k"], "top_k", 0)
     if fields.get("stop_sequences"):
         stops = list_at(fields["stop_sequences"], "stop_sequences")
         if len(stops) > traits.stop_limit:
-            raise wrong("stop_sequences", f"this model takes at most {traits.stop_limit}")
+            raise invalid("stop_sequences", f"this model takes at most {traits.stop_limit}")
         for number, stop in enumerate(stops):
             if not isinstance(stop, str) or not stop:
-                raise wrong(f"stop_sequences.{number}", "must be a string that is not empty")
+                raise invalid(f"stop_sequences.{number}", "must be a string that is not empty")
         sampling["stop"] = stops
     return sampling
 
@@ -176,7 +176,7 @@ def _format(fields: Json) -> dict[str, Any]:
     if wanted is None:
         return {}
     if object_at(wanted, path).get("type") != "json_schema":
-        raise wrong(f"{path}.type", f"{wanted.get('type')!r} is not supported")
+        raise invalid(f"{path}.type", f"{wanted.get('type')!r} is not supported")
     schema = object_at(wanted.get("schema"), f"{path}.schema")
     named = {"name": "response", "schema": schema, "strict": True}
     return {"response_format": {"type": "json_schema", "json_schema": named}}
@@ -197,14 +197,14 @@ def _ignored(fields: Json) -> tuple[str, ...]:
         if name in _TRANSLATED or value is None:
             continue
         if name in _OF_THE_ENGINE:
-            raise wrong(name, "is a field of the engine and not of this API")
+            raise invalid(name, "is a field of the engine and not of this API")
         if name in _REFUSED_WHEN_SET:
             if value != []:
-                raise wrong(name, "is not supported by this gateway")
+                raise invalid(name, "is not supported by this gateway")
             continue
         allowed = _ALLOWED_VALUES.get(name)
         if allowed is not None and value not in allowed:
-            raise wrong(name, f"{value!r} is not supported by this gateway")
+            raise invalid(name, f"{value!r} is not supported by this gateway")
         ignored.append(name)
     config = fields.get("output_config")
     if isinstance(config, dict):

@@ -43,7 +43,7 @@ from tornado_frontdoor.surfaces.sse import Frame
 _DONE = "[DONE]"
 
 
-class _Call:
+class _ToolCall:
     """One tool call while its pieces come."""
 
     __slots__ = ("done", "has_own_id", "id", "name", "opened", "pieces")
@@ -73,10 +73,10 @@ class MessageStream:
         self._finish: str | None = None
         self._matched: str | None = None
         self._refused = False
-        self._calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
-        self._open: _Call | None = None  # *the* call
-        self._waiting: deque[_Call] = deque()
+        self._calls: list[_ToolCall] = []
+        self._by_index: dict[int, _ToolCall] = {}
+        self._open: _ToolCall | None = None  # *the* call
+        self._waiting: deque[_ToolCall] = deque()
         self._held_thinking: list[str] = []
         self._held_text: list[str] = []
 
@@ -197,9 +197,9 @@ class MessageStream:
         if arguments and not call.done:
             self._take_arguments(call, arguments)
 
-    def _new_call(self, call_id: str, name: str) -> _Call:
+    def _new_call(self, call_id: str, name: str) -> _ToolCall:
         own_id = call_id or f"toolu_{self._asked.new_id()}"
-        call = _Call(own_id, name, has_own_id=bool(call_id))
+        call = _ToolCall(own_id, name, has_own_id=bool(call_id))
         if self._calls and self._asked.one_tool_at_a_time:
             call.done = True  # the client asked for one: the others are dropped
             return call
@@ -212,14 +212,14 @@ class MessageStream:
             self._waiting.append(call)
         return call
 
-    def _complete_name(self, call: _Call, call_id: str, name: str) -> None:
+    def _complete_name(self, call: _ToolCall, call_id: str, name: str) -> None:
         """Take what a later chunk says of a call that no argument has come for yet."""
         if call_id and not call.has_own_id:
             call.id, call.has_own_id = call_id, True
         if name and name != call.name and not call.pieces:
             call.name += name  # split over chunks; the same name again is a repetition
 
-    def _take_arguments(self, call: _Call, arguments: str) -> None:
+    def _take_arguments(self, call: _ToolCall, arguments: str) -> None:
         call.pieces.append(arguments)
         if call is not self._open:
             self._settle()
@@ -228,7 +228,7 @@ class MessageStream:
                 self._open_call(call)
             self._writer.arguments(arguments)
 
-    def _open_call(self, call: _Call) -> None:
+    def _open_call(self, call: _ToolCall) -> None:
         call.opened = True
         self._writer.tool(call.id, call.name)
 

@@ -9,7 +9,7 @@ from tornado_frontdoor.core.decisions import Reason, Refusal
 from tornado_frontdoor.core.request import CanonicalRequest
 from tornado_frontdoor.surfaces.anthropic import errors
 from tornado_frontdoor.surfaces.anthropic.counting import CountRelay
-from tornado_frontdoor.surfaces.anthropic.fields import encode, to_bytes, wrong
+from tornado_frontdoor.surfaces.anthropic.fields import encode, invalid, to_bytes
 from tornado_frontdoor.surfaces.anthropic.models import model_page, one_model
 from tornado_frontdoor.surfaces.anthropic.native import (
     FORWARDED,
@@ -23,14 +23,14 @@ from tornado_frontdoor.surfaces.anthropic.request import chat_request, count_req
 from tornado_frontdoor.surfaces.anthropic.response import Asked, message
 from tornado_frontdoor.surfaces.anthropic.stream import MessageStream
 from tornado_frontdoor.surfaces.base import (
-    Call,
+    DecodedRequest,
     Document,
-    Exchange,
     ListedModel,
     Refused,
-    Relay,
+    ResponseTranslator,
     Route,
     RouteKind,
+    SurfaceRequest,
 )
 from tornado_frontdoor.surfaces.bodies import JsonBody, read_json
 
@@ -78,7 +78,7 @@ class AnthropicSurface:
             raise Refused(Reason.METHOD_NOT_ALLOWED, f"{path} does not take {method}")
         return Route(kind, path, argument)
 
-    def decode(self, call: Call, catalog: Catalog) -> Exchange:
+    def decode(self, call: SurfaceRequest, catalog: Catalog) -> DecodedRequest:
         """Translate a call; what cannot be translated is refused before anyone is woken."""
         encoding = call.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", ""):
@@ -98,7 +98,7 @@ class AnthropicSurface:
         translated = _counted if counts else _translated
         return translated(call, body, target, asked, version)
 
-    def models(self, call: Call, listing: Sequence[ListedModel]) -> Document:
+    def models(self, call: SurfaceRequest, listing: Sequence[ListedModel]) -> Document:
         """List every name that can be asked for, or one of them."""
         wanted = call.route.argument
         page = model_page(listing, call.query) if wanted is None else one_model(listing, wanted)
@@ -122,13 +122,15 @@ def request_id_of(request_id: str) -> str:
 def _model(body: JsonBody) -> str:
     model = body.fields.get("model")
     if model is None:
-        raise wrong("model", "field required")
+        raise invalid("model", "field required")
     if not isinstance(model, str):
-        raise wrong("model", "must be a string")
+        raise invalid("model", "must be a string")
     return model
 
 
-def _translated(call: Call, body: JsonBody, target: Target, asked: Asked, version: str) -> Exchange:
+def _translated(
+    call: SurfaceRequest, body: JsonBody, target: Target, asked: Asked, version: str
+) -> DecodedRequest:
     translation = chat_request(body.fields, target, version)
     asked = asked._replace(
         ignored=translation.ignored,
@@ -138,21 +140,25 @@ def _translated(call: Call, body: JsonBody, target: Target, asked: Asked, versio
         buffers_arguments=target.traits.tool_args == "buffer",
     )
     streams = "stream" in translation.body
-    relay: Relay = (
+    relay: ResponseTranslator = (
         StreamRelay(asked, MessageStream(asked)) if streams else WholeRelay(asked, message)
     )
     sent = to_bytes(encode(translation.body))
     return _exchange(call, target, asked, sent, relay, path=CHAT, streams=streams)
 
 
-def _counted(call: Call, body: JsonBody, target: Target, asked: Asked, version: str) -> Exchange:
+def _counted(
+    call: SurfaceRequest, body: JsonBody, target: Target, asked: Asked, version: str
+) -> DecodedRequest:
     sent = to_bytes(encode(count_request(body.fields, target, version)))
     return _exchange(call, target, asked, sent, CountRelay(asked), path="/tokenize")
 
 
-def _native(call: Call, body: JsonBody, target: Target, asked: Asked, *, counts: bool) -> Exchange:
+def _native(
+    call: SurfaceRequest, body: JsonBody, target: Target, asked: Asked, *, counts: bool
+) -> DecodedRequest:
     sent, streams = native_body(body, target, counts=counts)
-    relay: Relay
+    relay: ResponseTranslator
     if counts:
         relay = CountRelay(asked, native_count)
     elif streams:
@@ -164,15 +170,15 @@ def _native(call: Call, body: JsonBody, target: Target, asked: Asked, *, counts:
 
 
 def _exchange(
-    call: Call,
+    call: SurfaceRequest,
     target: Target,
     asked: Asked,
     sent: bytes,
-    relay: Relay,
+    relay: ResponseTranslator,
     *,
     path: str,
     streams: bool = False,
-) -> Exchange:
+) -> DecodedRequest:
     native = target.anthropic == "native"
     request = CanonicalRequest(
         surface=AnthropicSurface.name,
@@ -185,7 +191,7 @@ def _exchange(
         headers=_to_engine(call.headers, FORWARDED if native else ()),
         takes_slot=call.route.path != COUNT_TOKENS,
     )
-    return Exchange(request, target, relay)
+    return DecodedRequest(request, target, relay)
 
 
 def _to_engine(headers: Mapping[str, str], forwarded: Sequence[str]) -> tuple[tuple[str, str], ...]:

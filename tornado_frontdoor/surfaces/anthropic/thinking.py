@@ -7,7 +7,7 @@ Engines have no common switch, so each model's configuration says which one it h
 from typing import Any, NamedTuple
 
 from tornado_frontdoor.core.catalog import Traits
-from tornado_frontdoor.surfaces.anthropic.fields import Json, object_at, whole_at, wrong
+from tornado_frontdoor.surfaces.anthropic.fields import Json, int_field, invalid, object_at
 
 _EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
 _LEAST_BUDGET = 1024
@@ -51,7 +51,7 @@ def read_thinking(fields: Json, traits: Traits, max_tokens: int | None) -> Think
                 told["thinking_token_budget"] = budget
             return Thinking(told, forced=True, hidden=hidden)
         case kind:
-            raise wrong("thinking.type", f"{kind!r} is not supported")
+            raise invalid("thinking.type", f"{kind!r} is not supported")
 
 
 def _effort(fields: Json) -> str | None:
@@ -60,14 +60,14 @@ def _effort(fields: Json) -> str | None:
     if effort is None:
         return None
     if not isinstance(effort, str) or effort not in _EFFORTS:
-        raise wrong("output_config.effort", f"{effort!r} is not supported")
+        raise invalid("output_config.effort", f"{effort!r} is not supported")
     return effort
 
 
 def _budget(thinking: Json, max_tokens: int | None) -> int:
-    budget = whole_at(thinking.get("budget_tokens"), "thinking.budget_tokens", _LEAST_BUDGET)
+    budget = int_field(thinking.get("budget_tokens"), "thinking.budget_tokens", _LEAST_BUDGET)
     if max_tokens is not None and budget >= max_tokens:
-        raise wrong("thinking.budget_tokens", "must be less than max_tokens")
+        raise invalid("thinking.budget_tokens", "must be less than max_tokens")
     return budget
 
 

@@ -11,12 +11,12 @@ from tornado_frontdoor.surfaces.anthropic.fields import (
     Json,
     encode,
     flag_at,
+    invalid,
     list_at,
-    name_at,
+    nonempty_str,
     object_at,
     objects_at,
-    text_at,
-    wrong,
+    str_field,
 )
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -39,12 +39,12 @@ def read_tools(raw_tools: object, raw_choice: object, loaded: Collection[str]) -
         function = _function(tool, path)
         name = function["name"]
         if name in names:
-            raise wrong(f"{path}.name", f"there is another tool called {name!r}")
+            raise invalid(f"{path}.name", f"there is another tool called {name!r}")
         names.add(name)
         if not flag_at(tool.get("defer_loading"), f"{path}.defer_loading") or name in loaded:
             offered.append({"type": "function", "function": function})
     if raw_choice is not None and not listed:
-        raise wrong("tool_choice", "may only be given together with tools")
+        raise invalid("tool_choice", "may only be given together with tools")
     choice, one_at_a_time = _choice(raw_choice, [tool["function"]["name"] for tool in offered])
     if not offered:
         return Tools({}, False)  # vLLM refuses an empty list, and a choice without one
@@ -57,12 +57,12 @@ def read_tools(raw_tools: object, raw_choice: object, loaded: Collection[str]) -
 def _function(tool: Json, path: str) -> Json:
     kind = tool.get("type")
     if kind not in (None, "custom"):
-        raise wrong(path, f"tool type {kind!r} is not supported; define it as a custom tool")
+        raise invalid(path, f"tool type {kind!r} is not supported; define it as a custom tool")
     callers = tool.get("allowed_callers")
     if callers is not None and "direct" not in list_at(callers, f"{path}.allowed_callers"):
-        raise wrong(f"{path}.allowed_callers", "only direct calls are supported by this gateway")
-    function: dict[str, Any] = {"name": name_at(tool, "name", path)}
-    description = "" if tool.get("description") is None else text_at(tool, "description", path)
+        raise invalid(f"{path}.allowed_callers", "only direct calls are supported by this gateway")
+    function: dict[str, Any] = {"name": nonempty_str(tool, "name", path)}
+    description = "" if tool.get("description") is None else str_field(tool, "description", path)
     examples = tool.get("input_examples")
     if examples:
         lines = [encode(example) for example in list_at(examples, f"{path}.input_examples")]
@@ -87,10 +87,10 @@ def _choice(raw: object, offered: list[str]) -> tuple[object, bool]:
     )
     kind = choice.get("type")
     if kind == "tool":
-        name = name_at(choice, "name", "tool_choice")
+        name = nonempty_str(choice, "name", "tool_choice")
         if name not in offered:
-            raise wrong("tool_choice.name", f"there is no tool called {name!r}")
+            raise invalid("tool_choice.name", f"there is no tool called {name!r}")
         return {"type": "function", "function": {"name": name}}, one_at_a_time
     if not isinstance(kind, str) or kind not in _CHOICES:
-        raise wrong("tool_choice.type", f"{kind!r} is not supported")
+        raise invalid("tool_choice.type", f"{kind!r} is not supported")
     return _CHOICES[kind], one_at_a_time

@@ -1,0 +1,1 @@
+"""What the front door costs, measured beside peers in one run: `bin/bench`."""

@@ -1,0 +1,123 @@
+"""Memory of the front door for each client that waits in its line, and for each open stream.
+
+Resident memory of its process before, and with all clients there; the clients are in this process.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from bench.proxy import MESSAGE, free_port, request, running, start, start_engine
+
+PAGE_KIB = os.sysconf("SC_PAGE_SIZE") / 1024
+TARGETS_KIB = {"queued client": 64.0, "open stream": 128.0}
+SETTLE_S = 1.0
+CONFIGURATION = """[server]
+[surfaces]
+[upstreams.held]
+url = "http://127.0.0.1:{held}"
+[upstreams.held.admission]
+slots = 2
+cap = 1
+queue = 10000
+queue_timeout_s = 600
+[upstreams.open]
+url = "http://127.0.0.1:{open}"
+[models.reasoning]
+upstream = "held"
+[models.streamer]
+upstream = "open"
+"""
+
+
+def rss_kib(pid: int) -> float:
+    """Return the resident memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_KIB
+
+
+def upstreams_of(admin: int) -> Any:
+    """Return what the front door says of its upstreams."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/admin/status") as status:
+        return json.load(status)["upstreams"]
+
+
+async def crowd(
+    port: int, clients: int, payload: bytes, *, answered: bool
+) -> list[asyncio.StreamWriter]:
+    """Let some clients ask; with `answered` each has got its first byte when this returns."""
+    writers = []
+    for _ in range(clients):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(payload)
+        writers.append((reader, writer))
+    for reader, _ in writers if answered else ():
+        await asyncio.wait_for(reader.readuntil(b"data:"), 60)
+    return [writer for _, writer in writers]
+
+
+async def cost_kib(
+    process: int, port: int, admin: int, clients: int, payload: bytes, *, answered: bool
+) -> float:
+    """Return the memory for each client while all are there."""
+    warm = await crowd(port, 50, payload, answered=answered)
+    await asyncio.sleep(SETTLE_S)
+    before = rss_kib(process)
+    writers = await crowd(port, clients, payload, answered=answered)
+    await asyncio.sleep(SETTLE_S)
+    grown = rss_kib(process) - before
+    upstreams = await asyncio.to_thread(upstreams_of, admin)
+    there = upstreams["open"]["in_flight"] if answered else upstreams["held"]["queued"]
+    if there < clients:
+        raise SystemExit(f"only {there} of {clients} clients are where they should be: {upstreams}")
+    for writer in (*warm, *writers):
+        writer.close()
+    await asyncio.sleep(SETTLE_S)
+    return grown / clients
+
+
+def measure(clients: int, payload: bytes, *, answered: bool) -> float:
+    """Return the memory for each client of a front door that has seen no other."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        held, streaming = free_port(), free_port()
+        with running() as processes:
+            for port, gap_ms in ((held, 600_000), (streaming, 2000)):
+                processes.append(start_engine(port, 1000, gap_ms))
+            config = folder / "memory.toml"
+            config.write_text(CONFIGURATION.format(held=held, open=streaming))
+            admin = free_port()
+            door, port = start("frontdoor", held, folder, config, admin)
+            processes.append(door)
+            return asyncio.run(cost_kib(door.pid, port, admin, clients, payload, answered=answered))
+
+
+def main() -> int:
+    """Measure and print; returns 1 when a target is missed."""
+    parser = argparse.ArgumentParser(prog="bin/bench memory", description=__doc__)
+    parser.add_argument("--clients", type=int, default=1000)
+    options = parser.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    waiting, stream = request(stream=True), request(stream=True, model="streamer")
+    queued = measure(options.clients, waiting, answered=False)
+    opened = measure(options.clients, stream, answered=True)
+    ok = True
+    for what, kib in (("queued client", queued), ("open stream", opened)):
+        met = kib <= TARGETS_KIB[what]
+        ok = ok and met
+        print(
+            f"{options.clients} x {what}: {kib:.1f} KiB each, of a body of {len(MESSAGE)} bytes "
+            f"(target <= {TARGETS_KIB[what]:.0f} KiB) {'ok' if met else 'MISSED'}"
+        )
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

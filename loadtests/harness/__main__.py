@@ -1,0 +1,338 @@
+"""Runs load against a front door of its own, with engine stand-ins behind it, and judges it.
+
+Usage:
+  bin/loadtest SCENARIO [options]
+  bin/loadtest (-h | --help)
+
+Scenarios:
+  verify       A burst of 40 on 6 slots and 8 places: 14 served, 26 told when to come back.
+  mixed        Poisson arrivals in both dialects and embeddings, capped and uncapped.
+  streaming    First token, first visible token, gaps, whole answers.
+  wake-storm   All engines asleep and a crowd for three models, at sleep level 1, then 2.
+  disconnects  Clients that leave the line, a silent engine, a stream.
+  soak         Everything for half an hour: memory, descriptors, slots and places stay flat.
+
+Options:
+  --users N      Users; sources of arrivals in mixed.
+  --seconds S    How long requests are begun.
+  --rate R       Requests a second of each kind (mixed, soak).
+  --hold S       Seconds an engine holds a request; exp:S draws them.
+  --trace FILE   Arrivals from a CSV file instead of a Poisson process (mixed, soak).
+  --thin P       Share of the trace that is kept. [default: 1]
+  --slo LIST     Objectives, as in waited_p95_s=2.5,refused_share=0.02.
+  --processes N  Locust as one master and N workers.
+  --predict      Beside it what frontdoor simulate predicts for the capped engine (mixed).
+  --seed N       Of everything that is drawn. [default: 1]
+  --out DIR      Reports; else var/loadtests/SCENARIO.
+  -h --help      Show this text.
+
+A run of less than 30 s is not judged by growth; order of arrival is judged to 250 ms.
+
+Reports: report.html and locust*.csv are Locust's, which rounds percentiles to two digits;
+summary.json and exact.csv have them exactly. Logs of all processes are beside them.
+
+Exit codes: 0 all laws held and objectives were met, 1 not so, 2 wrong usage, 130 Ctrl-C.
+"""
+
+import dataclasses
+import json
+import math
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from docopt import DocoptExit, docopt
+from rich.console import Console
+
+from loadtests.harness import laws, prediction, report
+from loadtests.harness.processes import (
+    ROOT,
+    BrokenError,
+    Child,
+    Stage,
+    fetch,
+    outcomes_of,
+    statistics,
+    wait_for,
+)
+from loadtests.harness.scenarios import SCENARIOS, LoadScenario
+from loadtests.harness.watch import Watch
+from loadtests.lib import checks
+
+Arguments = Mapping[str, Any]
+
+WIDTH = 132
+"""Where nobody looks on: a log should not break lines for a narrow screen."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+MARK = ".loadtest"
+"""Is in every folder of reports, so that none but these is ever emptied."""
+REST_TIMEOUT_S = 5.0
+SETTLE_TIMEOUT_S = 30.0
+SPARE_S = 120.0
+"""Beyond the time of the run, for what is under way to end."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one scenario; returns the exit code."""
+    try:
+        arguments = docopt(__doc__ or "", argv)
+    except DocoptExit as usage:
+        print(usage, file=sys.stderr)
+        return 2
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    try:
+        scenario = _scenario(arguments)
+    except ValueError as error:
+        print(f"loadtest: {error}", file=sys.stderr)
+        return 2
+    for number in SIGNALS:
+        signal.signal(number, _interrupt)
+    try:
+        return _Run(arguments, scenario, console).run()
+    except KeyboardInterrupt:
+        return 130
+    except (BrokenError, OSError) as error:
+        print(f"loadtest: {error}", file=sys.stderr)
+        return 1
+
+
+def _interrupt(_: int, __: FrameType | None) -> None:
+    for number in SIGNALS:
+        signal.signal(number, _hurry)
+    raise KeyboardInterrupt
+
+
+def _hurry(_: int, __: FrameType | None) -> None:
+    Child.kill_all()
+
+
+def _scenario(arguments: Arguments) -> LoadScenario:
+    """Return the scenario with what was asked for instead of its own; raises ValueError."""
+    name = arguments["SCENARIO"]
+    if name not in SCENARIOS:
+        raise ValueError(f"no scenario is named {name!r}; there are {', '.join(SCENARIOS)}")
+    if mistake := checks.mistake(arguments, CHECKS):
+        raise ValueError(mistake)
+    if arguments["--predict"] and name != "mixed":
+        raise ValueError("--predict is for mixed: the others have no arrivals to simulate")
+    if arguments["--predict"] and arguments["--trace"]:
+        raise ValueError("--predict simulates Poisson arrivals, not a trace")
+    changes: dict[str, Any] = {
+        key: _number(arguments, f"--{key}", kind)
+        for key, kind in (("users", int), ("seconds", float), ("rate", float))
+        if arguments[f"--{key}"] is not None
+    }
+    if arguments["--hold"] is not None:
+        changes["hold"] = arguments["--hold"]
+    folder = _folder(arguments)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).exists():
+        raise ValueError(f"--out: {folder} holds other files; name an empty folder or a new one")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--out: {folder} is no folder")
+    return dataclasses.replace(SCENARIOS[name], **changes)
+
+
+def _number(arguments: Arguments, option: str, kind: type[int] | type[float]) -> float:
+    try:
+        value = kind(arguments[option])
+    except ValueError:
+        value = 0
+    if not 0 < value < math.inf:
+        raise ValueError(f"{option} must be a number above 0, not {arguments[option]!r}")
+    return value
+
+
+def _whole(text: str, least: int) -> None:
+    if not (text.isdecimal() and int(text) >= least):
+        raise ValueError(f"{text!r} is not a whole number from {least} on")
+
+
+CHECKS = checks.CHECKS | {
+    "--seed": lambda text: _whole(text, 0),
+    "--processes": lambda text: _whole(text, 1),
+}
+
+
+def _folder(arguments: Arguments) -> Path:
+    """Return where the reports go."""
+    usual = ROOT / "var" / "loadtests" / arguments["SCENARIO"]
+    return Path(arguments["--out"] or usual).absolute()
+
+
+class _Run:
+    """One call of bin/loadtest."""
+
+    def __init__(self, arguments: Arguments, scenario: LoadScenario, console: Console) -> None:
+        self.arguments = arguments
+        self.scenario = scenario
+        self.console = console
+        self.folder = _folder(arguments)
+        self.engines: dict[str, str] = {}
+        self.public = self.admin = ""
+        self.laws: list[laws.Finding] = []
+
+    def run(self) -> int:
+        """Start everything, run, judge, stop everything."""
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(parents=True)
+        (self.folder / MARK).touch()
+        with Stage(self.folder) as stage:
+            for engine in self.scenario.engines:
+                self.engines[engine.model] = stage.stand_in(engine.model, engine.stand_in())
+            door, self.public, self.admin = stage.front_door(
+                self.scenario.configuration(self.engines)
+            )
+            for level in self.scenario.levels:
+                self._one(stage, door, level)
+            status = fetch(f"{self.admin}/admin/status")
+            outcomes = outcomes_of(f"{self.admin}/metrics")
+            exit_code = stage.stop(door)
+            self.laws += laws.of_the_door(status, door.log.read_text(), exit_code)
+            if self.arguments["SCENARIO"] == "disconnects":
+                self.laws += laws.of_departures(outcomes["reasoning"])
+        report.show_laws(self.console, self.laws)
+        broken = sum(not law.holds for law in self.laws)
+        self.console.print(f"reports and logs: {self.folder}")
+        if broken:
+            self.console.print(f"[bold red]{broken} of {len(self.laws)} laws broken[/]")
+        return 1 if broken else 0
+
+    def _one(self, stage: Stage, door: Child, level: int) -> None:
+        """Run Locust once and judge what it and the engines saw."""
+        name = f"level-{level}" if level else "."
+        out = self.folder / name
+        out.mkdir(exist_ok=True)
+        # Engines that can sleep are tried when the front door starts: not a part of the run.
+        if not wait_for(self._settled, SETTLE_TIMEOUT_S):
+            raise BrokenError("the front door and its engines did not come to rest to begin with")
+        for engine in self.scenario.engines:
+            url = self.engines[engine.model]
+            fetch(f"{url}/stand-in/reset", post={})
+            fetch(f"{url}/stand-in/faults", post={"spec": engine.faults})
+        wakes = self._wakes()
+        with Watch(door.process.pid, self.admin) as watch:
+            options = self._locust_options(level, out)
+            exit_code = stage.locust(options, self.scenario.seconds + 2 * SPARE_S)
+            if door.ended:
+                code, log = door.process.returncode, _tail(door.log)
+                raise BrokenError(f"the front door ended with {code} in the middle of it: {log}")
+        summary_path = out / "summary.json"
+        if not summary_path.exists():
+            raise BrokenError(
+                f"locust ended with {exit_code}: {_tail(stage.folder / 'locust.log')}"
+            )
+        summary = json.loads(summary_path.read_text())
+        title = f"{self.arguments['SCENARIO']}{f', sleep level {level}' if level else ''}"
+        self.console.print(report.summary_table(title, summary))
+        self._judge(summary, exit_code, wakes, level)
+        self.laws += laws.of_the_looks(self.scenario, watch.looks, watch.in_vain)
+        if self.arguments["--predict"]:
+            self._predict(summary)
+
+    def _judge(
+        self, summary: Mapping[str, Any], exit_code: int, wakes: Mapping[str, int], level: int
+    ) -> None:
+        wait_for(self._all_at_rest, REST_TIMEOUT_S)
+        outcomes = outcomes_of(f"{self.admin}/metrics")
+        woken = {model: count - wakes[model] for model, count in self._wakes().items()}
+        for engine in self.scenario.engines:
+            self.laws += laws.at_engine(
+                engine,
+                statistics(self.engines)[engine.model],
+                summary["models"].get(engine.model, {}),
+                leaves=self.scenario.leaves,
+                canaries=woken[engine.model],
+                left_in_line=outcomes[engine.model]["client_gone_queued"],
+            )
+            if level and self._sleeps(engine.model):
+                text = f"{engine.model}: woken {woken[engine.model]} time(s) from level {level}"
+                self.laws.append(laws.Finding(text, woken[engine.model] == 1))
+            elif level:
+                self.console.print(
+                    f"[yellow]{engine.model} could not be put to sleep: not a wake storm[/]"
+                )
+        if self.arguments["SCENARIO"] == "verify":
+            self.laws += laws.of_the_burst(self.scenario, self.scenario.users, summary["models"])
+        complaints = "; ".join(summary["complaints"][:5])
+        text = f"locust: requests, objectives and offered load as they should be {complaints}"
+        self.laws.append(laws.Finding(text.strip(), exit_code == 0))
+
+    def _predict(self, summary: Mapping[str, Any]) -> None:
+        capped = next(engine for engine in self.scenario.engines if engine.cap is not None)
+        try:
+            rows = prediction.predict(
+                capped,
+                self.scenario.rate,
+                self.scenario.hold,
+                int(self.arguments["--seed"]),
+                summary,
+                outcomes_of(f"{self.admin}/metrics")[capped.model],
+            )
+        except prediction.UnavailableError as reason:
+            self.console.print(f"[yellow]no prediction: {reason}[/]")
+            return
+        self.console.print(report.prediction_table(rows))
+        self.laws += [
+            laws.Finding(f"{row.name} is {row.errors:+.2f} errors from the prediction", row.agrees)
+            for row in rows
+        ]
+
+    def _locust_options(self, level: int, out: Path) -> list[str]:
+        scenario, arguments = self.scenario, self.arguments
+        options = {
+            "--locustfile": ROOT / "loadtests" / scenario.locustfile,
+            "--config": ROOT / "conf" / "locust.conf",
+            "--host": self.public,
+            "--admin": self.admin,
+            "--users": scenario.users,
+            "--spawn-rate": scenario.users,
+            "--run-time": f"{int(scenario.seconds + SPARE_S)}s",
+            "--seconds": scenario.seconds,
+            "--rate": scenario.rate,
+            "--hold": scenario.hold,
+            "--level": level or 1,
+            "--seed": arguments["--seed"],
+            "--slo": arguments["--slo"],
+            "--trace": arguments["--trace"],
+            "--thin": arguments["--thin"],
+            "--processes": arguments["--processes"],
+            "--out": out,
+            "--csv": out / "locust",
+            "--html": out / "report.html",
+        }
+        flat = [str(x) for pair in options.items() if pair[1] not in {None, ""} for x in pair]
+        return [*flat, "--headless", "--only-summary", "--csv-full-history"]
+
+    def _all_at_rest(self) -> bool:
+        stats = statistics(self.engines).values()
+        upstreams = fetch(f"{self.admin}/admin/status")["upstreams"].values()
+        return not any(one["in_flight"] for one in (*stats, *upstreams))
+
+    def _settled(self) -> bool:
+        upstreams = fetch(f"{self.admin}/admin/status")["upstreams"]
+        known = all(
+            upstreams[engine.model]["state"] != "unknown"
+            for engine in self.scenario.engines
+            if engine.sleeps and upstreams[engine.model]["sleep_support"] is not False
+        )
+        return known and self._all_at_rest()
+
+    def _wakes(self) -> dict[str, int]:
+        upstreams = fetch(f"{self.admin}/admin/status")["upstreams"]
+        return {model: upstreams[model]["wakes_total"] for model in self.engines}
+
+    def _sleeps(self, model: str) -> bool:
+        return bool(fetch(f"{self.admin}/admin/status")["upstreams"][model]["sleep_support"])
+
+
+def _tail(path: Path) -> str:
+    return path.read_text()[-2000:]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

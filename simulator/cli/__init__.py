@@ -1,0 +1,1 @@
+"""The simulator's commands: options in, exit code out."""

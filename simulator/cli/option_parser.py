@@ -1,0 +1,248 @@
+"""Options as docopt gives them, text by name, read one by one; every fault is kept.
+
+Rule 1: a fault is one line, `--option: what is wrong`, and names the value.
+Rule 2: reading goes on after a fault, with the default, so that all faults are told at once.
+"""
+
+from collections.abc import Callable, Mapping
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any, TypeVar
+
+from simulator.traffic.distributions import NEVER, Distribution
+from simulator.traffic.retries import NO_RETRY, Retry
+
+T = TypeVar("T")
+
+
+class UsageError(ValueError):
+    """Options that cannot work; `faults` has a line for each."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = faults
+
+
+class OptionParser:
+    """The options of one command line and the faults found in them."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+        self.faults: list[str] = []
+
+    def __contains__(self, option: str) -> bool:
+        return self._given.get(option) not in {None, False}
+
+    def flag(self, option: str) -> bool:
+        """Return whether a flag was given."""
+        return bool(self._given.get(option))
+
+    def take(self, option: str, parse: Callable[[str], T], default: T) -> T:
+        """Return an option's value, or the default where it is absent or wrong."""
+        text = self._given.get(option)
+        if text is None:
+            return default
+        try:
+            return parse(str(text).strip())
+        except ValueError as error:
+            self.fault(option, str(error))
+            return default
+
+    def fault(self, option: str, what: str) -> None:
+        """Note a fault."""
+        self.faults.append(f"{option}: {what}")
+
+    def given_of(self, *options: str) -> list[str]:
+        """Return which of these options were given."""
+        return [option for option in options if option in self]
+
+    def needs(self, option: str, *others: str) -> None:
+        """Note a fault when an option was given without any of those it goes with."""
+        if option in self and not self.given_of(*others):
+            self.fault(option, f"goes with {' or '.join(others)} only")
+
+    def done(self) -> None:
+        """Raise UsageError when there were faults."""
+        if self.faults:
+            raise UsageError(self.faults)
+
+
+# What a text can mean. Each raises ValueError with what is wrong.
+
+
+LEAST, MOST = 1e-12, 1e12
+"""Beyond them squares and products are no floats any more."""
+
+
+def number(text: str) -> float:
+    """Return a number that is 0 or of a size that can be reckoned with."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not isfinite(value):
+        raise ValueError(f"{text!r} is not a finite number")
+    if value and not LEAST <= abs(value) <= MOST:
+        raise ValueError(f"{text!r} is not within {LEAST:g} to {MOST:g}")
+    return value
+
+
+def at_least(low: float) -> Callable[[str], float]:
+    """Return a parser of numbers that are not below `low`."""
+
+    def parse(text: str) -> float:
+        value = number(text)
+        if value < low:
+            raise ValueError(f"must be at least {low:g}, not {text}")
+        return value
+
+    return parse
+
+
+def above(low: float) -> Callable[[str], float]:
+    """Return a parser of numbers above `low`."""
+
+    def parse(text: str) -> float:
+        value = number(text)
+        if value <= low:
+            raise ValueError(f"must be above {low:g}, not {text}")
+        return value
+
+    return parse
+
+
+def share(text: str) -> float:
+    """Return a number above 0 and at most 1."""
+    value = number(text)
+    if not 0 < value <= 1:
+        raise ValueError(f"must be above 0 and at most 1, not {text}")
+    return value
+
+
+def whole(low: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers that are not below `low`."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a whole number") from None
+        if value < low:
+            raise ValueError(f"must be at least {low}, not {text}")
+        return value
+
+    return parse
+
+
+def wholes(low: int) -> Callable[[str], list[int]]:
+    """Return a parser of lists such as `4..8` or `0,4,8`, without repetitions, in order."""
+
+    def parse(text: str) -> list[int]:
+        values: set[int] = set()
+        for part in text.split(","):
+            first, dots, last = part.partition("..")
+            start = whole(low)(first)
+            stop = whole(low)(last) if dots else start
+            if stop < start:
+                raise ValueError(f"{part!r} runs backwards")
+            values.update(range(start, stop + 1))
+        return sorted(values)
+
+    return parse
+
+
+def timeout(text: str) -> float:
+    """Return seconds above 0, or infinity for `none`."""
+    return inf if text == "none" else above(0)(text)
+
+
+def timeouts(text: str) -> list[float]:
+    """Return a list of timeouts, without repetitions, in order."""
+    return sorted({timeout(part) for part in text.split(",")})
+
+
+def pair_of(parse: Callable[[str], float]) -> Callable[[str], tuple[float, float]]:
+    """Return a parser of two numbers with a comma between them."""
+
+    def parse_pair(text: str) -> tuple[float, float]:
+        parts = text.split(",")
+        if len(parts) != 2:
+            raise ValueError(f"needs two numbers and a comma, not {text!r}")
+        return parse(parts[0]), parse(parts[1])
+
+    return parse_pair
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """Return a parser of some words."""
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"{text!r} is none of {', '.join(names)}")
+        return text
+
+    return parse
+
+
+def law(text: str, *, constant: str = "const", unit: str = "S") -> Distribution:
+    """Return `const:S`, `exp:S` or `lognormal:S,SIGMA`; `constant` is what the first is called."""
+    kind, _, rest = text.partition(":")
+    if kind == constant:
+        return Distribution("const", at_least(0)(rest))
+    if kind == "exp":
+        return Distribution("exp", above(0)(rest))
+    if kind == "lognormal":
+        mean, sigma = pair_of(above(0))(rest)
+        return Distribution("lognormal", mean, sigma)
+    known = f"{constant}:{unit}, exp:{unit}, lognormal:{unit},SIGMA"
+    raise ValueError(f"{text!r} is none of {known}")
+
+
+def patience(text: str) -> Distribution:
+    """Return `none`, `exp:S` or `const:S`."""
+    if text == "none":
+        return NEVER
+    kind, _, rest = text.partition(":")
+    if kind not in {"exp", "const"}:
+        raise ValueError(f"{text!r} is none of none, exp:S, const:S")
+    return Distribution("exp" if kind == "exp" else "const", above(0)(rest))
+
+
+def retry(text: str) -> Retry:
+    """Return a retry policy."""
+    kind, _, rest = text.partition(":")
+    match kind:
+        case "none" if not rest:
+            return NO_RETRY
+        case "openai" | "anthropic" if not rest:
+            return Retry(kind=kind)
+        case "fixed":
+            pause_s, times = pair_of(at_least(0))(rest)
+            if times != int(times):
+                raise ValueError(f"{rest!r}: the number of retries must be whole")
+            return Retry(kind="fixed", pause_s=pause_s, times=int(times))
+        case "exp":
+            pause_s, chance = pair_of(above(0))(rest)
+            if chance > 1:
+                raise ValueError(f"{rest!r}: the chance must be at most 1")
+            return Retry(kind="exp", pause_s=pause_s, chance=chance)
+        case _:
+            raise ValueError(f"{text!r} is none of none, openai, anthropic, fixed:S,N, exp:S,P")
+
+
+def replicas(text: str) -> tuple[int, int]:
+    """Return `RxS`: the number of replicas and the slots of each."""
+    count, by, slots = text.partition("x")
+    if not by:
+        raise ValueError(f"{text!r} is not RxS, e.g. 2x4")
+    return whole(1)(count), whole(1)(slots)
+
+
+def picture(text: str) -> Path:
+    """Return the path of a picture that can be drawn."""
+    path = Path(text)
+    if path.suffix not in {".html", ".png", ".svg"}:
+        raise ValueError(f"{text!r} ends in none of .html, .png, .svg")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"{path.parent} is no folder")
+    return path

@@ -1,0 +1,333 @@
+"""From a command line to scenarios: which option means what, and which go together.
+
+Rule 1: what was not given takes the value that the report then shows; nothing is silent.
+Rule 2: a combination that would be ignored is a fault.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, cast
+
+from simulator.cli import option_parser as reading
+from simulator.cli.option_parser import OptionParser, UsageError
+from simulator.model.scenario import Pick, Scenario, Tiers
+from simulator.study.experiment import Plan, cores
+from simulator.study.request import StudyRequest
+from simulator.traffic.distributions import NEVER, Distribution, empirical
+from simulator.traffic.retries import NO_RETRY
+from simulator.traffic.service_profiles import PROFILES, MeasuredSeconds, read_profile
+from simulator.traffic.trace_readers import AccessLog, TraceError, read_access_log, read_trace
+from simulator.traffic.workload import Arrivals, Burst, Closed, Modulated, Renewal, Replay, Service
+
+__all__ = ["StudyRequest", "UsageError", "replay_of", "simulate_of", "sweep_of"]
+
+DEFAULT_TIMEOUT_S = 30.0
+DEFAULT_RHO = 0.8
+DEFAULT_SERVICE = Service(seconds=Distribution("exp", 2.0))
+DEFAULT_REQUESTS = 20_000
+DEFAULT_REPLICATIONS = 20
+WARMUP_SHARE = 20
+"""One request in so many fills the system and is not measured."""
+DEFAULT_SLO = {"lost_share": 0.01}
+
+
+def simulate_of(given: Mapping[str, Any]) -> StudyRequest:
+    """Return what `simulate` is asked; raises UsageError."""
+    options = OptionParser(given)
+    cap = options.take("--cap", reading.whole(1), 1)
+    queue = options.take("--queue", reading.whole(0), 0)
+    timeout_s = options.take("--timeout", reading.timeout, DEFAULT_TIMEOUT_S)
+    return _command(options, [cap], [queue], [timeout_s])
+
+
+def sweep_of(given: Mapping[str, Any]) -> StudyRequest:
+    """Return what `sweep` is asked; raises UsageError."""
+    options = OptionParser(given)
+    caps, queues, timeouts_s = _grid(options)
+    return _command(options, caps, queues, timeouts_s)
+
+
+def replay_of(given: Mapping[str, Any]) -> StudyRequest:
+    """Return what `replay` is asked; raises UsageError."""
+    options = OptionParser(given)
+    upstream = options.take("--upstream", str, None)
+    try:
+        log = read_access_log(Path(given["LOG"]), upstream)
+    except TraceError as error:
+        raise UsageError([str(error)]) from None
+    caps, queues, timeouts_s = _grid(options)
+    return _command(options, caps, queues, timeouts_s, log=log, name=str(given["LOG"]))
+
+
+def _grid(options: OptionParser) -> tuple[list[int], list[int], list[float]]:
+    return (
+        options.take("--cap", reading.wholes(1), [1]),
+        options.take("--queue", reading.wholes(0), [0]),
+        options.take("--timeout", reading.timeouts, [DEFAULT_TIMEOUT_S]),
+    )
+
+
+def _command(
+    options: OptionParser,
+    caps: list[int],
+    queues: list[int],
+    timeouts_s: list[float],
+    *,
+    log: AccessLog | None = None,
+    name: str = "",
+) -> StudyRequest:
+    service = _service(options, log)
+    if log is None:
+        arrivals, traffic = _arrivals(options, service, max(caps))
+    else:
+        arrivals, traffic = _recorded(options, Replay(rows=log.rows), name)
+    slots = options.take("--slots", reading.whole(1), 8)
+    count, per_replica = options.take("--replicas", reading.replicas, (1, slots))
+    if "--replicas" in options and "--slots" in options:
+        options.fault("--slots", "--replicas says it already")
+    requests, warmup = _length(options, arrivals)
+    base = Scenario(
+        cap=caps[0],
+        queue=queues[0],
+        timeout_s=timeouts_s[0],
+        arrivals=arrivals,
+        service=service,
+        replicas=count,
+        slots=per_replica,
+        pick=cast("Pick", options.take("--pick", _PICK, "least")),
+        retry=options.take("--retry", reading.retry, NO_RETRY),
+        patience=options.take("--patience", reading.patience, NEVER),
+        hang_up=options.take("--hang-up", reading.share, 0.0),
+        tiers=_tiers(options),
+        requests=requests,
+        warmup=warmup,
+    )
+    plan = _plan(options, base)
+    slo = options.take("--slo", _slo, DEFAULT_SLO)
+    plot = options.take("--plot", reading.picture, None)
+    options.done()
+    return StudyRequest(
+        scenarios=tuple(base.at(*limits) for limits in product(caps, queues, timeouts_s)),
+        plan=plan,
+        traffic=traffic,
+        json=options.flag("--json"),
+        plot=plot,
+        slo=slo,
+        log=log,
+    )
+
+
+_PICK = reading.one_of("least", "random", "round-robin")
+
+
+def _plan(options: OptionParser, scenario: Scenario) -> Plan:
+    replications = DEFAULT_REPLICATIONS if scenario.random else 1
+    return Plan(
+        seed=options.take("--seed", reading.whole(0), 1),
+        replications=options.take("--reps", reading.whole(1), replications),
+        jobs=options.take("--jobs", reading.whole(1), cores()),
+        driver=options.take("--driver", reading.one_of("simpy", "heap"), "simpy"),
+        check=options.flag("--check"),
+        dask=options.take("--dask", str, None),
+    )
+
+
+def _length(options: OptionParser, arrivals: Arrivals | Closed) -> tuple[int | None, int]:
+    if isinstance(arrivals, Burst):
+        for option in options.given_of("--requests", "--warmup"):
+            options.fault(option, "a burst is as long as it is")
+        return arrivals.count, 0
+    endless = isinstance(arrivals, Renewal | Modulated | Closed)
+    default = DEFAULT_REQUESTS if endless else None
+    requests = options.take("--requests", reading.whole(1), default)
+    usual = requests // WARMUP_SHARE if endless and requests else 0
+    warmup = options.take("--warmup", reading.whole(0), usual)
+    if requests is not None and warmup >= requests:
+        options.fault("--warmup", f"{warmup} of {requests} requests leaves none to measure")
+    return requests, warmup
+
+
+def _tiers(options: OptionParser) -> Tiers | None:
+    for option in ("--wake", "--fall", "--hold-limit"):
+        options.needs(option, "--sleep")
+    if "--sleep" not in options:
+        return None
+    seconds = reading.pair_of(reading.at_least(0))
+    tiers = Tiers(idle_s=options.take("--sleep", seconds, (0.0, 0.0)))
+    first, second = tiers.idle_s
+    if first and second and second <= first:
+        options.fault("--sleep", f"level 2 after {second:g} s is not later than level 1")
+    return replace(
+        tiers,
+        wake_s=options.take("--wake", seconds, tiers.wake_s),
+        fall_s=options.take("--fall", seconds, tiers.fall_s),
+        hold_s=options.take("--hold-limit", reading.pair_of(reading.above(0)), tiers.hold_s),
+    )
+
+
+# What comes
+
+
+def _arrivals(
+    options: OptionParser, service: Service, cap: int
+) -> tuple[Arrivals | Closed, dict[str, object]]:
+    kinds = options.given_of("--rate", "--rho", "--burst", "--clients", "--trace")
+    for option in kinds[1:]:
+        options.fault(option, f"does not go with {kinds[0]}")
+    options.needs("--think", "--clients")
+    for option in ("--thin", "--stretch", "--bootstrap"):
+        options.needs(option, "--trace")
+    if kinds and kinds[0] in {"--burst", "--clients", "--trace"} and "--arrivals-law" in options:
+        options.fault("--arrivals-law", "goes with --rate or --rho only")
+    match kinds[:1]:
+        case ["--burst"]:
+            count = options.take("--burst", reading.whole(1), 1)
+            return Burst(count=count), {"arrivals": "burst", "burst": count}
+        case ["--clients"]:
+            return _closed(options)
+        case ["--trace"]:
+            return _trace(options)
+        case _:
+            return _stream(options, service, cap)
+
+
+def _closed(options: OptionParser) -> tuple[Closed, dict[str, object]]:
+    if "--think" not in options:
+        options.fault("--clients", "needs --think: how long they think")
+    clients = options.take("--clients", reading.whole(1), 1)
+    think_s = options.take("--think", reading.above(0), 1.0)
+    words: dict[str, object] = {"arrivals": "closed loop", "clients": clients, "think_s": think_s}
+    return Closed(clients=clients, think_s=think_s), words
+
+
+def _trace(options: OptionParser) -> tuple[Arrivals, dict[str, object]]:
+    def parse(text: str) -> Arrivals:
+        return read_trace(Path(text))
+
+    nothing: Arrivals = Burst(count=1)
+    arrivals = options.take("--trace", parse, nothing)
+    name = options.take("--trace", str, "")
+    if isinstance(arrivals, Replay):
+        return _recorded(options, arrivals, name)
+    for option in options.given_of("--thin", "--stretch", "--bootstrap"):
+        options.fault(option, "goes with recorded requests, not with rates")
+    return arrivals, {"arrivals": "trace", "trace": name}
+
+
+def _recorded(
+    options: OptionParser, arrivals: Replay, name: str
+) -> tuple[Replay, dict[str, object]]:
+    thin = options.take("--thin", reading.share, 1.0)
+    stretch = options.take("--stretch", reading.above(0), 1.0)
+    bootstrap_s = options.take("--bootstrap", reading.above(0), 0.0)
+    words: dict[str, object] = {"arrivals": "trace", "trace": name, "thin": thin}
+    words |= {"stretch": stretch, "bootstrap_s": bootstrap_s}
+    words["trace_requests"] = len(arrivals.rows.at_s)
+    kept = replace(arrivals, thin=thin, stretch=stretch, bootstrap_s=bootstrap_s)
+    return kept, words
+
+
+def _stream(
+    options: OptionParser, service: Service, cap: int
+) -> tuple[Arrivals, dict[str, object]]:
+    rho = options.take("--rho", reading.above(0), DEFAULT_RHO)
+    mean_s = service.mean_alone_s
+    if "--rate" in options:
+        rate = options.take("--rate", reading.above(0), 1.0)
+        rho = rate * mean_s / cap if mean_s else 0.0
+    elif mean_s:
+        rate = float(f"{rho * cap / mean_s:.12g}")  # 2.4, not 2.4000000000000004
+    else:
+        options.fault("--rho", "a service time of 0 makes no load: give --rate")
+        rate = 1.0
+    poisson: Renewal | Modulated = Renewal(rate=1.0)
+    law = options.take("--arrivals-law", _arrivals_law, poisson)
+    words: dict[str, object] = {"arrivals": "poisson", "rate_per_s": rate, "rho": rho}
+    if "--arrivals-law" in options:
+        words["arrivals"] = options.take("--arrivals-law", str, "")
+    return replace(law, rate=rate), words
+
+
+def _arrivals_law(text: str) -> Renewal | Modulated:
+    kind, _, rest = text.partition(":")
+    if text == "poisson":
+        return Renewal(rate=1.0)
+    if kind == "gamma":
+        return Renewal(rate=1.0, cv=reading.above(0)(rest))
+    if kind == "mmpp":
+        parts = [reading.above(0)(part) for part in rest.split(",")]
+        if len(parts) != 3:
+            raise ValueError(f"mmpp needs RATIO,HIGH_S,LOW_S, not {rest!r}")
+        return Modulated(rate=1.0, ratio=parts[0], high_s=parts[1], low_s=parts[2])
+    raise ValueError(f"{text!r} is none of poisson, gamma:CV, mmpp:RATIO,HIGH_S,LOW_S")
+
+
+# What it costs
+
+
+def _service(options: OptionParser, log: AccessLog | None) -> Service:
+    if log is not None and "--service" not in options:
+        service = _logged(log)
+    else:
+        service = options.take("--service", _service_law, DEFAULT_SERVICE)
+    for option in ("--prompt", "--output"):
+        if option in options and service.profile is None:
+            options.fault(option, "goes with a --service profile of tokens only")
+    if service.profile is not None:
+        if "--slowdown" in options:
+            options.fault("--slowdown", "a profile says that itself")
+        return replace(
+            service,
+            prompt=options.take("--prompt", _tokens, Distribution("exp", 1024.0)),
+            output=options.take("--output", _tokens, Distribution("exp", 256.0)),
+        )
+    slowdown = options.take("--slowdown", reading.at_least(0), service.slowdown)
+    return replace(service, slowdown=slowdown)
+
+
+def _logged(log: AccessLog) -> Service:
+    seconds = log.rows.service_s
+    assert seconds is not None
+    known = tuple(float(value) for value in seconds if value == value)  # noqa: PLR0124 - not NaN
+    if not known:
+        raise UsageError(["LOG: no request in it was served, so give a --service"])
+    return Service(
+        recorded=True, seconds_known=empirical(known) if len(known) < len(seconds) else None
+    )
+
+
+def _service_law(text: str) -> Service:
+    kind, _, name = text.partition(":")
+    if kind in {"hold", "exp", "lognormal"}:
+        return Service(seconds=reading.law(text, constant="hold"))
+    if kind != "profile":
+        laws = "hold:S, exp:S, lognormal:S,SIGMA, profile:NAME, profile:FILE"
+        raise ValueError(f"{text!r} is none of {laws}")
+    if name == "hold-2s":
+        return Service(seconds=Distribution("const", 2.0))
+    if name in PROFILES:
+        return Service(profile=PROFILES[name])
+    if not Path(name).exists():
+        raise ValueError(f"{name!r} is no file and none of {', '.join(PROFILES)}, hold-2s")
+    profile = read_profile(Path(name))
+    if isinstance(profile, MeasuredSeconds):
+        return Service(seconds=profile.seconds, slowdown=profile.slowdown, source=profile.source)
+    return Service(profile=profile)
+
+
+def _tokens(text: str) -> Distribution:
+    return reading.law(text, unit="N")
+
+
+def _slo(text: str) -> dict[str, float]:
+    limits = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"{part!r} is not METRIC=LIMIT")
+        if not name.endswith(("_s", "_share", "_per_s", "utilization", "_mean", "_max")):
+            raise ValueError(f"{name!r} is no metric")
+        limits[name.strip()] = reading.number(value)
+    return limits

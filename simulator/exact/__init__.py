@@ -1,0 +1,1 @@
+"""Exact answers from theory, and the simulator held against them."""

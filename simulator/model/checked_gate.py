@@ -1,0 +1,165 @@
+"""Witnesses between the model and its gate: the laws as they are kept, and a journal to look at.
+
+Rule 1: a witness changes nothing. It passes on every call and every decision as they are.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from simulator.model.event_loop import EventLoop
+from simulator.model.invariants import EngineWitness, LineWitness
+from simulator.model.run import GateLike, wake_limits
+from simulator.model.scenario import Scenario
+from tornado_frontdoor.core.decisions import (
+    Admit,
+    Changed,
+    Decision,
+    EngineState,
+    Outcome,
+    Refuse,
+    SleepDepth,
+)
+from tornado_frontdoor.core.request import Ticket
+from tornado_frontdoor.engines.vllm import Report
+
+
+class Entry(NamedTuple):
+    """One decision or event, with the gauges right after it."""
+
+    at_s: float
+    what: str
+    number: int
+    in_flight: int
+    queued: int
+
+    def __str__(self) -> str:
+        return f"{self.at_s!r} {self.what} {self.number} {self.in_flight} {self.queued}"
+
+
+class WholeGate(GateLike, Protocol):
+    """A gate that can be asked how it stands."""
+
+    @property
+    def in_flight(self) -> int:
+        """See `Gate`."""
+        ...
+
+    @property
+    def queued(self) -> int:
+        """See `Gate`."""
+        ...
+
+    @property
+    def duplicate_finishes(self) -> int:
+        """See `Gate`."""
+        ...
+
+    @property
+    def sleep_depth(self) -> SleepDepth | None:
+        """See `Gate`."""
+        ...
+
+
+class WatchedGate:
+    """The real gate with witnesses beside it; raises their `LawError` at the first fault."""
+
+    def __init__(self, gate: WholeGate, scenario: Scenario, driver: EventLoop) -> None:
+        self._gate = gate
+        self._driver = driver
+        self._line = LineWitness(
+            scenario.cap, scenario.queue, scenario.timeout_s, tolerance_s=_ROUNDING_S
+        )
+        self._engine: EngineWitness | None = None
+        self._arrivals = 0
+        self._depth: SleepDepth | None = None
+        self.journal: list[Entry] | None = None
+        if scenario.tiers is not None:
+            self._limits = wake_limits(scenario.tiers)
+            self._engine = EngineWitness()
+            self._note_depth()
+
+    @property
+    def state(self) -> EngineState:
+        """Pass on."""
+        return self._gate.state
+
+    def arrive(self, ticket: Ticket) -> Sequence[Decision]:
+        """Pass on and judge."""
+        self._arrivals += 1
+        self._line.arrived(self._driver.time_s, self._arrivals, ticket.weight)
+        decisions = self._gate.arrive(ticket)
+        self._note("arrived", ticket.number)
+        return self._judged(decisions)
+
+    def finish(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
+        """Pass on and judge."""
+        self._line.ended(self._driver.time_s, ticket.number, outcome)
+        decisions = self._gate.finish(ticket, outcome)
+        self._note(outcome.label, ticket.number)
+        return self._judged(decisions)
+
+    def expire(self) -> Sequence[Decision]:
+        """Pass on and judge."""
+        return self._judged(self._gate.expire())
+
+    def report(self, report: Report) -> Sequence[Decision]:
+        """Pass on and judge."""
+        return self._judged(self._gate.report(report))
+
+    def next_deadline(self) -> float | None:
+        """Pass on."""
+        return self._gate.next_deadline()
+
+    def at_rest(self) -> None:
+        """Judge the end, at which nobody is inside."""
+        self._line.at_rest()
+        assert self._gate.duplicate_finishes == 0, "a visit was finished twice"
+
+    def _judged(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
+        now = self._driver.time_s
+        self._note_depth()
+        moves = [decision for decision in decisions if isinstance(decision, Admit | Refuse)]
+        for decision in decisions:
+            if isinstance(decision, Changed):
+                self._judge_engine(decision.state)
+        self._line.decided(now, moves)
+        self._line.settled(now)
+        self._line.agree(self._gate.in_flight, self._gate.queued)
+        for move in moves:
+            admitted = isinstance(move, Admit)
+            if admitted and self._engine is not None:
+                self._engine.saw_request()
+            what = "admitted" if isinstance(move, Admit) else move.refusal.reason.value
+            self._note(what, move.ticket.number)
+        return decisions
+
+    def _note_depth(self) -> None:
+        depth = self._gate.sleep_depth
+        if depth is self._depth:
+            return
+        self._depth = depth
+        if depth is None:
+            self._line.resumed(self._driver.time_s)
+        else:
+            self._line.held(self._driver.time_s, self._limits.hold_s(depth))
+
+    def _judge_engine(self, state: EngineState) -> None:
+        assert self._engine is not None
+        if state is EngineState.WAKING:
+            self._engine.wake_began()
+        elif state is EngineState.AWAKE:
+            self._engine.wake_ended(proven=True)
+        elif state is EngineState.FALLING_ASLEEP:
+            self._engine.sleep_began(self._gate.in_flight + self._gate.queued)
+
+    def _note(self, what: str, number: int) -> None:
+        if self.journal is not None:
+            gate = self._gate
+            self.journal.append(
+                Entry(self._driver.time_s, what, number, gate.in_flight, gate.queued)
+            )
+
+
+_ROUNDING_S = 1e-6
+"""The witness adds up the time between events; the gate takes one difference. In 10^7 s of
+simulated time the sums drift apart by less than this."""

@@ -1,0 +1,87 @@
+"""One point of what can be asked: limits, traffic, engine, clients, idle tiers. Only values.
+
+A scenario is frozen, can be pickled, and says everything: one seed and one scenario give one
+result, wherever and however often it is computed.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from simulator.traffic.distributions import NEVER, Distribution
+from simulator.traffic.retries import NO_RETRY, Retry
+from simulator.traffic.workload import Arrivals, Burst, Closed, Replay, Service
+
+Pick = Literal["least", "random", "round-robin"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiers:
+    """When an idle engine falls asleep and how long that and its wake take; pairs by level (1, 2).
+
+    An idle time of 0 means never. `hold_s` is how long a request may wait for a wake.
+    """
+
+    idle_s: tuple[float, float]
+    wake_s: tuple[float, float] = (3.0, 45.0)
+    fall_s: tuple[float, float] = (10.0, 1.0)
+    hold_s: tuple[float, float] = (30.0, 180.0)
+    retry_after_s: tuple[float, float] = (10.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything that decides a result, but for the seed and the number of replications.
+
+    `slots` are those of each replica. `requests` None: as many as the arrivals have. The first
+    `warmup` requests fill the system and are not measured. `hang_up` is the share of clients that
+    leave after an evenly spread part of their answer.
+    """
+
+    cap: int
+    queue: int
+    timeout_s: float
+    arrivals: Arrivals | Closed
+    service: Service
+    replicas: int = 1
+    slots: int = 8
+    pick: Pick = "least"
+    retry: Retry = NO_RETRY
+    patience: Distribution = NEVER
+    hang_up: float = 0.0
+    tiers: Tiers | None = None
+    requests: int | None = None
+    warmup: int = 0
+
+    @property
+    def terminating(self) -> bool:
+        """Whether the run ends with its last request rather than sampling a steady state."""
+        return isinstance(self.arrivals, Burst)
+
+    @property
+    def random(self) -> bool:
+        """Whether two replications differ."""
+        return (
+            self.arrivals.random
+            or self.service.random(rows_have_sizes=self.arrivals.has_sizes)
+            or self.patience.random
+            or self.hang_up > 0
+            or self.retry.kind not in {"none", "fixed"}
+            or (self.replicas > 1 and self.pick == "random")
+        )
+
+    @property
+    def always_has_slots(self) -> bool:
+        """Whether an admitted request never waits inside a replica, nor slows another down."""
+        weighs = isinstance(self.arrivals, Replay) and self.arrivals.rows.weight is not None
+        spread = self.replicas == 1 or (self.pick == "least" and not weighs)
+        steady = self.service.profile is None and self.service.slowdown == 0
+        return steady and spread and self.cap <= self.replicas * self.slots
+
+    def at(self, cap: int, queue: int, timeout_s: float) -> "Scenario":
+        """Return the same traffic before other limits."""
+        return replace(self, cap=cap, queue=queue, timeout_s=timeout_s)
+
+    def stressed(self, *, rate: float = 1.0, service: float = 1.0) -> "Scenario":
+        """Return the scenario with `rate` times the arrivals and `service` times the work."""
+        arrivals = self.arrivals if rate == 1 else self.arrivals.faster(rate)
+        return replace(self, arrivals=arrivals, service=self.service.slower(service))

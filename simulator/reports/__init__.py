@@ -1,0 +1,1 @@
+"""Results for people, for scripts and as pictures."""

@@ -1,0 +1,182 @@
+"""Results as JSON for scripts; the texts for people are in `pages.py`.
+
+Rule 1: the JSON depends on scenario, seed and version only: no instant, no path of a program, no
+        number of jobs and no driver is in it.
+Rule 2: what is unknown or infinite is null; nothing is left out of what the contract lists.
+"""
+
+import json
+from collections.abc import Mapping
+from math import inf, isfinite
+
+from simulator.exact.closed_form import BoundedLine
+from simulator.model.records import Metrics
+from simulator.model.scenario import Scenario
+from simulator.study.experiment import Plan, Result
+from simulator.study.request import StudyRequest
+from simulator.study.statistics import Estimate
+from simulator.study.sweep import Choice, Point
+from simulator.traffic.distributions import Distribution
+from simulator.traffic.workload import Renewal, Service
+
+LISTED = (
+    *("rejected_share", "timed_out_share", "served_share", "lost_share", "goodput_per_s"),
+    *("utilization", "queue_length_mean"),
+    *("wait_mean_s", "wait_p50_s", "wait_p95_s", "wait_p99_s"),
+    *("latency_p50_s", "latency_p95_s", "latency_p99_s"),
+    *("in_flight_max", "queue_depth_max", "hidden_wait_mean_s", "attempts_per_request"),
+)
+"""The contract's metrics, in its order; others follow."""
+
+
+def service_text(service: Service) -> str:
+    """Return a service law as it is written in an option."""
+    if service.recorded:
+        return "as recorded"
+    if service.profile is not None:
+        return f"profile:{service.profile.name}"
+    assert service.seconds is not None
+    return str(service.seconds).replace("const:", "hold:")
+
+
+def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, object]:
+    """Return every parameter that was used, whether it was given or not."""
+    service = scenario.service
+    used: dict[str, object] = {
+        "cap": scenario.cap,
+        "queue": scenario.queue,
+        "timeout_s": _finite(scenario.timeout_s),
+        **traffic,
+        "service": service_text(service),
+        "service_alone_mean_s": service.mean_alone_s,
+        "slowdown": service.slowdown,
+        "slots": scenario.slots,
+        "replicas": scenario.replicas,
+        "pick": scenario.pick,
+        "retry": str(scenario.retry),
+        "patience": _law_text(scenario.patience),
+        "hang_up": scenario.hang_up,
+        "sleep_s": None,
+        "wake_s": None,
+        "fall_s": None,
+        "hold_limit_s": None,
+        "requests": scenario.requests,
+        "warmup": scenario.warmup,
+    }
+    if (tiers := scenario.tiers) is not None:
+        used |= {"sleep_s": list(tiers.idle_s), "wake_s": list(tiers.wake_s)}
+        used |= {"fall_s": list(tiers.fall_s), "hold_limit_s": list(tiers.hold_s)}
+    if (profile := service.profile) is not None:
+        used |= {"prompt_tokens": str(service.prompt), "output_tokens": str(service.output)}
+        used["profile_source"] = profile.source
+    if service.source:
+        used["profile_source"] = service.source
+    return used
+
+
+def _law_text(law: Distribution) -> str:
+    return str(law) if isfinite(law.mean) else "none"
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def metrics_document(result: Result) -> dict[str, dict[str, float | None]]:
+    """Return all metrics with their intervals: the listed ones first."""
+    estimates = result.estimates()
+    names = [*LISTED, *(name for name in estimates if name not in LISTED)]
+    return {name: estimate_document(estimates[name]) for name in names}
+
+
+def estimate_document(value: Estimate) -> dict[str, float | None]:
+    """Return one estimate."""
+    return {"mean": value.mean, "ci95": value.ci95}
+
+
+def exact_metrics(scenario: Scenario) -> dict[str, float]:
+    """Return the exact values where theory has them: M/M/c/K+D and nothing besides."""
+    arrivals, service = scenario.arrivals, scenario.service
+    plain = (
+        isinstance(arrivals, Renewal)
+        and arrivals.cv == 1
+        and scenario.always_has_slots
+        and scenario.retry.kind == "none"
+        and not scenario.patience.random
+        and scenario.patience.mean == inf
+        and not scenario.hang_up
+        and scenario.tiers is None
+    )
+    if not plain or service.seconds is None or service.seconds.kind != "exp":
+        return {}
+    assert isinstance(arrivals, Renewal)
+    line = BoundedLine(
+        scenario.cap, scenario.queue, arrivals.rate, service.seconds.mean, scenario.timeout_s
+    )
+    exact = line.metrics()
+    return exact if all(isfinite(value) for value in exact.values()) else {}
+
+
+def simulate_document(command: StudyRequest, result: Result) -> dict[str, object]:
+    """Return what `simulate --json` prints."""
+    scenario = command.scenarios[0]
+    document: dict[str, object] = {
+        "parameters": parameters(scenario, command.traffic),
+        **_sampling(command.plan),
+        "counts": result.counts(),
+        "metrics": metrics_document(result),
+    }
+    if exact := exact_metrics(scenario):
+        document["exact"] = exact
+    if scenario.terminating:
+        document["timeline"] = [list(entry) for entry in result.replications[0].timeline]
+    return document
+
+
+def _sampling(plan: Plan) -> dict[str, object]:
+    return {"seed": plan.seed, "replications": plan.replications}
+
+
+def sweep_document(command: StudyRequest, choice: Choice) -> dict[str, object]:
+    """Return what `sweep --json` and `replay --json` print."""
+    used = parameters(command.scenarios[0], command.traffic)
+    for name in ("cap", "queue", "timeout_s"):
+        del used[name]
+    recommended = choice.recommended
+    return {
+        "parameters": used,
+        **_sampling(command.plan),
+        "slo": command.slo,
+        "points": [
+            {
+                **limits_document(point),
+                "metrics": metrics_document(point.result),
+                "pareto": point.pareto,
+                "keeps_limits": point.keeps_limits,
+                "like_recommended": point.alike,
+            }
+            for point in choice.points
+        ],
+        "recommended": None if recommended is None else limits_document(recommended),
+        "why": choice.why,
+    }
+
+
+def limits_document(point: Point) -> dict[str, object]:
+    """Return the limits of a point."""
+    scenario = point.scenario
+    return {
+        "cap": scenario.cap,
+        "queue": scenario.queue,
+        "timeout_s": _finite(scenario.timeout_s),
+    }
+
+
+def observed_document(observed: Metrics) -> dict[str, float | None]:
+    """Return what a log says of itself."""
+    return dict(observed)
+
+
+def as_json(document: Mapping[str, object]) -> str:
+    """Return the document as text; the same document gives the same bytes."""
+    return json.dumps(document, indent=2, allow_nan=False)

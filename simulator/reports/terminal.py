@@ -1,0 +1,293 @@
+"""Results for people: tables and bars in the terminal, and what to keep in mind beside them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from simulator.model.records import Metrics
+from simulator.model.scenario import Scenario
+from simulator.reports.json_document import exact_metrics, parameters
+from simulator.study.experiment import Result
+from simulator.study.request import StudyRequest
+from simulator.study.statistics import Estimate
+from simulator.study.sweep import Choice, Point
+from simulator.traffic.workload import Replay
+
+BAR = 40
+SHARES = (
+    ("served", "served_share", "green"),
+    ("refused: line full", "rejected_share", "red"),
+    ("refused: waited in vain", "timed_out_share", "yellow"),
+    ("left", "left_share", "magenta"),
+)
+ROWS = (
+    ("served", "served_share"),
+    ("refused: line full", "rejected_share"),
+    ("refused: waited in vain", "timed_out_share"),
+    ("lost in all", "lost_share"),
+    ("served per second", "goodput_per_s"),
+    ("slots taken (of the cap)", "utilization"),
+    ("line, mean length", "queue_length_mean"),
+    ("wait of the served, mean", "wait_mean_s"),
+    ("  p50", "wait_p50_s"),
+    ("  p95", "wait_p95_s"),
+    ("  p99", "wait_p99_s"),
+    ("latency of the served, p50", "latency_p50_s"),
+    ("  p95", "latency_p95_s"),
+    ("  p99", "latency_p99_s"),
+    ("latency, lost ones as infinite, p95", "latency_of_all_p95_s"),
+    ("hidden wait in the engine, mean", "hidden_wait_mean_s"),
+    ("first token, p50", "first_token_p50_s"),
+    ("  p95", "first_token_p95_s"),
+    ("in flight, highest", "in_flight_max"),
+    ("line, longest", "queue_depth_max"),
+    ("attempts per request", "attempts_per_request"),
+    ("left", "left_share"),
+    ("engine awake", "awake_share"),
+    ("  asleep at level 1", "sleeping_share"),
+    ("  offloaded at level 2", "offloaded_share"),
+    ("  falling or waking", "in_transition_share"),
+    ("wakes from level 1 per hour", "wakes_from_sleeping_per_h"),
+    ("wakes from level 2 per hour", "wakes_from_offloaded_per_h"),
+    ("met an engine not awake", "cold_share"),
+)
+
+
+def number(name: str, value: float | None) -> str:
+    """Return a metric's value with its unit."""
+    if value is None:
+        return "-"
+    if name.endswith("_share") or name == "utilization":
+        return f"{100 * value:.2f} %"
+    if name.endswith("_per_s"):
+        return f"{value:.3f} /s"
+    if name.endswith("_s"):
+        return f"{value:.3f} s"
+    return f"{value:.4g}"
+
+
+def interval(name: str, value: Estimate) -> str:
+    """Return the half-width of a metric's interval with its unit."""
+    return "" if value.ci95 is None else f"± {number(name, value.ci95)}"
+
+
+def simulate_page(
+    console: Console, command: StudyRequest, result: Result, stress: Sequence[tuple[str, Result]]
+) -> None:
+    """Print what `simulate` prints for people."""
+    scenario = command.scenarios[0]
+    console.print(_parameters(scenario, command))
+    exact = exact_metrics(scenario)
+    table = Table(title="What came of it", title_justify="left", show_edge=False)
+    for column in ("", "mean", "95 %", *(("exact",) if exact else ())):
+        table.add_column(column, justify="left" if not column else "right")
+    estimates = result.estimates()
+    for label, name in ROWS:
+        if name in estimates:
+            value = estimates[name]
+            cells = [label, number(name, value.mean), interval(name, value)]
+            if exact:
+                cells.append(number(name, exact[name]) if name in exact else "")
+            table.add_row(*cells)
+    console.print(table)
+    console.print()
+    console.print(_bars(estimates))
+    if scenario.terminating:
+        console.print(_timeline(result))
+    for label, stressed in stress:
+        console.print(f"{label}: {_summary(stressed)}", highlight=False)
+    for note in notes(scenario, command):
+        console.print(f"Note: {note}", highlight=False)
+
+
+def _parameters(scenario: Scenario, command: StudyRequest) -> Table:
+    table = Table(title="Parameters", title_justify="left", show_header=False, show_edge=False)
+    used = parameters(scenario, command.traffic)
+    used |= {"seed": command.plan.seed, "replications": command.plan.replications}
+    used["driver"] = command.plan.driver
+    names = [name for name, value in used.items() if value is not None]
+    half = -(-len(names) // 2)
+    for at in range(half):
+        row: list[str] = []
+        for name in (names[at], *names[at + half : at + half + 1]):
+            row += [name, _value(used[name])]
+        table.add_row(*row)
+    return table
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(_value(part) for part in value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _bars(estimates: Mapping[str, Estimate]) -> Table:
+    table = Table(title="How requests ended", title_justify="left", show_header=False)
+    table.show_edge = False
+    for label, name, style in SHARES:
+        share = estimates[name].mean or 0.0
+        bar = Text("█" * round(BAR * share) or ("▏" if share else ""), style=style)
+        table.add_row(label, number(name, share), bar)
+    return table
+
+
+def _timeline(result: Result) -> Table:
+    table = Table(title="When (first replication)", title_justify="left", show_edge=False)
+    for column in ("at", "how", "requests"):
+        table.add_column(column, justify="right" if column != "how" else "left")
+    timeline = result.replications[0].timeline
+    for at_s, outcome, count in timeline[:30]:
+        table.add_row(f"{at_s:.3f} s", outcome, str(count))
+    if len(timeline) > 30:
+        table.add_row("...", f"{len(timeline) - 30} more", "")
+    return table
+
+
+def _summary(result: Result) -> str:
+    parts = (("lost", "lost_share"), ("wait p95", "wait_p95_s"), ("wait p99", "wait_p99_s"))
+    return ", ".join(f"{label} {number(name, result.estimate(name).mean)}" for label, name in parts)
+
+
+def notes(scenario: Scenario, command: StudyRequest) -> Iterator[str]:
+    """Yield what a reader should keep in mind."""
+    service = scenario.service
+    slots = scenario.replicas * scenario.slots
+    if scenario.cap > slots:
+        yield (
+            f"the cap of {scenario.cap} is above the engine's {slots} slots; the rest waits inside "
+            "the engine, where nobody can see or refuse it (hidden wait)."
+        )
+    if service.profile is not None:
+        yield f"service speed: {service.profile.source}. Calibrate before use."
+    elif service.source:
+        yield f"service speed: {service.source}."
+    if isinstance(scenario.arrivals, Replay):
+        yield _replay_note(scenario.arrivals)
+    if command.plan.replications == 1:
+        yield (
+            "one replication: there are no intervals."
+            if scenario.random
+            else "nothing in this is random: one replication says it all."
+        )
+    yield (
+        "intervals are sampling error only; "
+        "docs/simulation.md says how the model differs from an engine."
+    )
+
+
+def _replay_note(arrivals: Replay) -> str:
+    how = []
+    if arrivals.thin < 1:
+        how.append(f"thinned to {arrivals.thin:g} at random (keeps the time scale of bursts)")
+    if arrivals.stretch != 1:
+        how.append(f"stretched {arrivals.stretch:g} times (keeps the CV of gaps)")
+    if arrivals.bootstrap_s:
+        how.append(f"reordered in blocks of {arrivals.bootstrap_s:g} s")
+    if not how:
+        return (
+            "the recording is one sample path; its intervals show only the randomness of service. "
+            "Use --thin or --bootstrap for others like it."
+        )
+    return f"the recording was {', '.join(how)}."
+
+
+# Sweeps
+
+SWEEP_COLUMNS = (
+    ("lost", "lost_share"),
+    ("full", "rejected_share"),
+    ("timed out", "timed_out_share"),
+    ("slots taken", "utilization"),
+    ("wait mean", "wait_mean_s"),
+    ("wait p95", "wait_p95_s"),
+    ("wait p99", "wait_p99_s"),
+    ("latency p95", "latency_p95_s"),
+)
+
+
+def sweep_page(
+    console: Console, command: StudyRequest, choice: Choice, observed: Metrics | None = None
+) -> None:
+    """Print what `sweep` and `replay` print for people."""
+    used = parameters(command.scenarios[0], command.traffic)
+    shown = {
+        name: value
+        for name, value in used.items()
+        if value is not None and name not in {"cap", "queue", "timeout_s"}
+    }
+    shown |= {"seed": command.plan.seed, "replications": command.plan.replications}
+    told = "  ".join(f"{name} {_value(value)}" for name, value in shown.items())
+    console.print(told, highlight=False, soft_wrap=False)
+    table = Table(show_edge=False)
+    for column in ("cap", "queue", "timeout"):
+        table.add_column(column, justify="right")
+    for label, name in SWEEP_COLUMNS:
+        table.add_column(label, justify="right", style="bold" if name in command.slo else "")
+    table.add_column("")
+    if observed is not None:
+        cells = [number(name, observed.get(name)) for _, name in SWEEP_COLUMNS]
+        table.add_row("as", "it", "was", *cells, "", style="cyan")
+    for point in choice.points:
+        table.add_row(*_point_cells(point, choice), style="" if point.keeps_limits else "dim")
+    console.print(table)
+    console.print("P: in the Pareto set of lost share and p95 latency.", highlight=False)
+    console.print("~: cannot be told apart from the recommended point (>).", highlight=False)
+    console.print(_verdict(choice), highlight=False)
+    for note in notes(command.scenarios[0], command):
+        console.print(f"Note: {note}", highlight=False)
+
+
+def _point_cells(point: Point, choice: Choice) -> list[str]:
+    scenario = point.scenario
+    timeout = "none" if scenario.timeout_s == inf else f"{scenario.timeout_s:g} s"
+    means = [number(name, point.result.estimate(name).mean) for _, name in SWEEP_COLUMNS]
+    marks = "".join(
+        (
+            ">" if point is choice.recommended else "",
+            "P" if point.pareto else "",
+            "~" if point.alike else "",
+        )
+    )
+    return [str(scenario.cap), str(scenario.queue), timeout, *means, marks]
+
+
+def _verdict(choice: Choice) -> str:
+    if choice.recommended is None:
+        return f"Recommended: none; {choice.why}."
+    scenario = choice.recommended.scenario
+    timeout = "none" if scenario.timeout_s == inf else f"{scenario.timeout_s:g} s"
+    return (
+        f"Recommended: cap {scenario.cap}, queue {scenario.queue}, timeout {timeout}; {choice.why}."
+    )
+
+
+# Progress
+
+Told = Callable[[int, int], None]
+
+
+@contextmanager
+def progress(console: Console, what: str) -> Iterator[Told | None]:
+    """Give a function that moves a bar, or None where nobody would see it."""
+    if not console.is_terminal:
+        yield None
+        return
+    columns: tuple[Any, ...] = (
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def told(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield told

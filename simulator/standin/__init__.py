@@ -1,0 +1,1 @@
+"""An engine that looks like vLLM over HTTP and has no model."""

@@ -1,0 +1,46 @@
+"""How a stand-in is to be: the values behind `frontdoor stand-in`."""
+
+from dataclasses import dataclass
+
+from simulator.standin.faults import Faults
+from simulator.standin.releases import profile_of
+from simulator.standin.requests import ServiceTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandInOptions:
+    """How a stand-in is; raises ValueError for what makes no sense. Pairs are by level (1, 2)."""
+
+    port: int = 0
+    host: str = "127.0.0.1"
+    models: tuple[str, ...] = ("stand-in",)
+    slots: int = 8
+    hold: str | float = 0.0
+    """Seconds before an answer, or `exp:SECONDS`, drawn from `seed` in order of arrival."""
+    tokens: int = 8
+    gap_ms: float = 0.0
+    slowdown: float = 0.0
+    """With n sequences running each proceeds at 1 / (1 + slowdown x (n - 1))."""
+    sleep_mode: bool = False
+    vllm: str = "0.33"
+    log: str | None = None
+    faults: str = ""
+    seed: int = 1
+    sleep_s: tuple[float, float] = (0.05, 0.05)
+    wake_s: tuple[float, float] = (0.05, 0.05)
+    reload_s: float = 0.05
+    restart_s: float = 1.0
+    max_model_len: int = 131_072
+    max_num_queued_reqs: int | None = None
+    """vLLM's own bound, on running plus waiting; 503 above it."""
+    keep_alive_s: float = 5.0
+    """Idle connections are closed after it (vLLM: 5.0)."""
+
+    def __post_init__(self) -> None:
+        if self.slots < 1 or self.tokens < 0 or self.gap_ms < 0 or self.slowdown < 0:
+            raise ValueError("slots must be >= 1; tokens, gap_ms and slowdown >= 0")
+        if not self.models:
+            raise ValueError("a stand-in serves at least one model")
+        ServiceTime.parse(self.hold)
+        Faults(self.faults)
+        profile_of(self.vllm)

@@ -1,0 +1,1 @@
+"""Many runs: replications, sweeps, statistics, fits to logs."""

@@ -1,0 +1,229 @@
+"""Replications: carried out in this process, in several, or on other machines; the same anywhere.
+
+Rule 1: a replication is a function of scenario, seed and its number. What carries it out, in which
+        order and beside which others, changes no bit of the result.
+Rule 2: a task is one scenario and some of its replications: large enough to be worth sending.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from simulator.model.checked_gate import Entry, WatchedGate
+from simulator.model.event_loop import DRIVERS
+from simulator.model.records import Metrics, Records
+from simulator.model.run import GateLike, SimulatedRun, new_gate
+from simulator.model.scenario import Scenario
+from simulator.study.statistics import Estimate, estimate
+from simulator.traffic.streams import Streams
+from simulator.traffic.workload import Closed, Request, requests
+
+Timeline = list[tuple[float, str, int]]
+
+
+class ClusterError(Exception):
+    """The machines that were to compute cannot be reached; says why."""
+
+
+class Replication(NamedTuple):
+    """What came of one replication."""
+
+    counts: dict[str, int]
+    metrics: Metrics
+    timeline: Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a result is to be computed; only `seed` and `replications` have a say in it."""
+
+    seed: int = 1
+    replications: int = 20
+    driver: str = "simpy"
+    jobs: int = 1
+    check: bool = False
+    dask: str | None = None
+
+
+class Task(NamedTuple):
+    """Some replications of one scenario."""
+
+    point: int
+    scenario: Scenario
+    plan: Plan
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of all replications of one scenario."""
+
+    replications: tuple[Replication, ...]
+
+    def values(self, metric: str) -> list[float | None]:
+        """Return a metric by replication."""
+        return [replication.metrics[metric] for replication in self.replications]
+
+    def estimate(self, metric: str) -> Estimate:
+        """Return a metric with its interval."""
+        return estimate(self.values(metric))
+
+    def estimates(self) -> dict[str, Estimate]:
+        """Return every metric with its interval, in their order."""
+        return {name: self.estimate(name) for name in self.replications[0].metrics}
+
+    def counts(self) -> dict[str, int]:
+        """Return the sums over all replications."""
+        sums: dict[str, int] = {}
+        for replication in self.replications:
+            for name, count in replication.counts.items():
+                sums[name] = sums.get(name, 0) + count
+        return sums
+
+
+def replicate(scenario: Scenario, plan: Plan, number: int) -> Records:
+    """Carry out one replication; with `check`, raises LawError when a law is broken."""
+    driver = DRIVERS[plan.driver]()
+    streams = Streams(plan.seed, number)
+    gate = new_gate(scenario, driver, streams)
+    if not plan.check:
+        return SimulatedRun(scenario, streams, driver, gate).run()
+    watched = WatchedGate(gate, scenario, driver)
+    records = SimulatedRun(scenario, streams, driver, watched).run()
+    watched.at_rest()
+    return records
+
+
+def observe(scenario: Scenario, plan: Plan, number: int = 0) -> tuple[Records, list[Entry]]:
+    """Carry out one replication and return its journal too: everything that the gate decided."""
+    driver = DRIVERS[plan.driver]()
+    streams = Streams(plan.seed, number)
+    watched = WatchedGate(new_gate(scenario, driver, streams), scenario, driver)
+    watched.journal = []
+    gate: GateLike = watched
+    records = SimulatedRun(scenario, streams, driver, gate).run()
+    watched.at_rest()
+    return records, watched.journal
+
+
+def arrivals_of(scenario: Scenario, seed: int, replication: int) -> list[Request]:
+    """Return the very requests of a replication, e.g. to send them to a live front door.
+
+    Raises TypeError for a closed loop, whose requests depend on the answers.
+    """
+    if isinstance(scenario.arrivals, Closed):
+        raise TypeError("a closed loop has no list of arrivals")
+    streams = Streams(seed, replication)
+    made = requests(
+        scenario.arrivals, scenario.service, scenario.patience, streams, scenario.requests
+    )
+    return list(made)
+
+
+def carry_out(task: Task) -> list[Replication]:
+    """Carry out one task. It is sent to other processes, so it is a plain function."""
+    done = []
+    for number in task.numbers:
+        records = replicate(task.scenario, task.plan, number)
+        done.append(Replication(records.counts(), records.metrics(), records.timeline))
+    return done
+
+
+def experiment(
+    scenarios: Sequence[Scenario], plan: Plan, progress: Callable[[int, int], None] | None = None
+) -> list[Result]:
+    """Return the result of each scenario; `progress(done, all)` is told as tasks end."""
+    tasks = [
+        Task(point, scenario, plan, numbers)
+        for point, scenario in enumerate(scenarios)
+        for numbers in _blocks(plan, len(scenarios))
+    ]
+    done: list[list[Replication]] = [[] for _ in tasks]
+    with executor(plan, len(tasks)) as pool:
+        for count, (index, replications) in enumerate(_results(pool, tasks), start=1):
+            done[index] = replications
+            if progress is not None:
+                progress(count, len(tasks))
+    results: list[list[Replication]] = [[] for _ in scenarios]
+    for task, replications in zip(tasks, done, strict=True):
+        results[task.point].extend(replications)
+    return [Result(tuple(replications)) for replications in results]
+
+
+def _blocks(plan: Plan, scenarios: int) -> list[tuple[int, ...]]:
+    """Return the replication numbers of each task of one scenario."""
+    wanted = max(1, -(-4 * plan.jobs // scenarios))
+    size = max(1, -(-plan.replications // wanted))
+    return [
+        tuple(range(start, min(start + size, plan.replications)))
+        for start in range(0, plan.replications, size)
+    ]
+
+
+def _results(
+    pool: Executor | None, tasks: Sequence[Task]
+) -> Iterator[tuple[int, list[Replication]]]:
+    if pool is None:
+        for index, task in enumerate(tasks):
+            yield index, carry_out(task)
+        return
+    futures: dict[Future[list[Replication]], int] = {
+        pool.submit(carry_out, task): index for index, task in enumerate(tasks)
+    }
+    for future in as_completed(futures):
+        yield futures[future], future.result()
+
+
+@contextmanager
+def executor(plan: Plan, tasks: int) -> Iterator[Executor | None]:
+    """Give what carries tasks out; None: this process does."""
+    if plan.dask is not None:
+        client: Any = _dask_client(plan.dask)
+        try:
+            yield client.get_executor()
+        finally:
+            client.close()
+        return
+    jobs = min(plan.jobs, tasks)
+    if jobs <= 1:
+        yield None
+        return
+    # Spawned, not forked: the same on every system, and safe beside the progress bar's thread.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_ctrl_c_to_the_parent)
+    others = set(multiprocessing.active_children())
+    try:
+        yield pool
+    except BaseException:
+        # A task may take minutes, and nobody waits for its result any more.
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _leave_ctrl_c_to_the_parent() -> None:
+    """Ctrl-C reaches the whole process group; only one of it should speak."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _dask_client(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ClusterError("needs the dask extra: pip install 'tornado-frontdoor[dask]'") from None
+    try:
+        return Client(address, timeout="10s")  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise ClusterError(f"no Dask scheduler: {error}") from None
+
+
+def cores() -> int:
+    """Return how many processes may run here at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,22 @@
+"""What a study is asked: points that differ in their limits only, and how to compute them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator.model.scenario import Scenario
+from simulator.study.experiment import Plan
+from simulator.traffic.trace_readers import AccessLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyRequest:
+    """What is asked: points that differ in their limits only, and how to compute them."""
+
+    scenarios: tuple[Scenario, ...]
+    plan: Plan
+    traffic: dict[str, object]
+    """The traffic in words, for the report."""
+    json: bool = False
+    plot: Path | None = None
+    slo: dict[str, float]
+    log: AccessLog | None = None

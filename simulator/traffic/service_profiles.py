@@ -1,0 +1,197 @@
+"""How fast a replica works: service profiles, with the source of every number.
+
+A profile says what one output token costs at each batch and what a prompt costs; tokens are the
+unit of work. None of them is your engine: calibrate before use (`frontdoor calibrate`).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.engine_model.replica import Prefill
+from simulator.traffic.distributions import Distribution, empirical
+
+CHUNK_TOKENS = 2048
+"""Prompt tokens in one iteration: vLLM's `max_num_batched_tokens` where nothing is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenTimes:
+    """Seconds for one token of each of b sequences: `(first_s + per_sequence_s (b - 1)) b^power`.
+
+    A dense model has power 0; one with experts has per_sequence_s 0, as each further sequence
+    touches further experts.
+    """
+
+    first_s: float
+    per_sequence_s: float = 0.0
+    power: float = 0.0
+
+    def at(self, batch: int) -> float:
+        """Return the seconds that one iteration takes with `batch` sequences in it."""
+        alone_s = self.first_s + self.per_sequence_s * (batch - 1)
+        return float(alone_s * batch**self.power)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceProfile:
+    """One model on one machine. `source` is printed with every result made from it."""
+
+    name: str
+    source: str
+    token: TokenTimes
+    prompt_token_s: float = 0.0
+    prompt_overhead_s: float = 0.0
+    chunk_tokens: int = CHUNK_TOKENS
+
+    def speed(self, batch: int) -> float:
+        """Return tokens a second for each of `batch` sequences."""
+        return 1.0 / self.token.at(batch)
+
+    @property
+    def prefill(self) -> Prefill | None:
+        """What prompts cost, or None when they cost nothing."""
+        if not self.prompt_token_s:
+            return None
+        return Prefill(
+            cost_s=self.prompt_token_s,
+            budget_tokens=self.chunk_tokens,
+            overhead_s=self.prompt_overhead_s,
+        )
+
+    def alone_s(self, prompt: float, output: float) -> float:
+        """Return the seconds of a request that has the replica to itself."""
+        read_s = self.prompt_overhead_s + prompt * self.prompt_token_s if prompt else 0.0
+        return read_s + output * self.token.first_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSeconds:
+    """Whole seconds of requests, alone, as a front door sees them: no tokens are known."""
+
+    name: str
+    source: str
+    seconds: Distribution
+    slowdown: float = 0.0
+    """n requests together run at 1 / (1 + slowdown (n - 1)) of the speed of one."""
+
+
+PROFILES: dict[str, ServiceProfile] = {
+    profile.name: profile
+    for profile in (
+        ServiceProfile(
+            name="dense-32b-2xa100",
+            source="Qwen3-32B bf16 on 2 x A100: AIConfigurator 0.12 estimates for vLLM 0.14, "
+            "batch 1 to 8; an estimate, not a measurement",
+            token=TokenTimes(first_s=0.0255, per_sequence_s=0.0001),
+            prompt_token_s=0.00014,
+            prompt_overhead_s=0.015,
+        ),
+        ServiceProfile(
+            name="moe-a3b-fast",
+            source="Qwen3.5-35B-A3B-FP8 on one H100: 172.5 tokens/s alone (luminal.com), "
+            "1186 tokens/s at 8 (vllm PR 43250, GPU not named)",
+            token=TokenTimes(first_s=0.0058, power=0.35),
+            prompt_token_s=0.00003,
+            prompt_overhead_s=0.020,
+        ),
+        ServiceProfile(
+            name="moe-a3b-a100",
+            source="Qwen3-30B-A3B on A100: 9.6 to 10.6 ms a token alone and first tokens measured "
+            "(tt-inference-server#340); growth with the batch estimated by AIConfigurator 0.12",
+            token=TokenTimes(first_s=0.0096, power=0.38),
+            prompt_token_s=0.00005,
+            prompt_overhead_s=0.025,
+        ),
+    )
+}
+
+
+def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
+    """Return the profile in a JSON file; raises ValueError with the key that is wrong."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004 - a fault of the file
+    if "seconds" in document:
+        return _measured(document, path)
+    unknown = sorted(set(document) - set(_KEYS) - {"name", "source"})
+    if unknown:
+        raise ValueError(f"{path}: unknown key {unknown[0]}")
+    return ServiceProfile(
+        name=str(document.get("name", path.stem)),
+        source=str(document.get("source", f"{path.name}, no source given")),
+        token=TokenTimes(
+            first_s=_number(document, "token_s", path),
+            per_sequence_s=_number(document, "token_per_sequence_s", path),
+            power=_number(document, "token_power", path),
+        ),
+        prompt_token_s=_number(document, "prompt_token_s", path),
+        prompt_overhead_s=_number(document, "prompt_overhead_s", path),
+        chunk_tokens=int(_number(document, "chunk_tokens", path)),
+    )
+
+
+_KEYS: dict[str, float | None] = {
+    "token_s": None,
+    "token_per_sequence_s": 0.0,
+    "token_power": 0.0,
+    "prompt_token_s": 0.0,
+    "prompt_overhead_s": 0.0,
+    "chunk_tokens": CHUNK_TOKENS,
+}
+
+
+def _measured(document: Mapping[str, Any], path: Path) -> MeasuredSeconds:
+    seconds = document["seconds"]
+    if not isinstance(seconds, list) or not seconds:
+        raise ValueError(f"{path}: seconds must be a list of numbers")
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in seconds):
+        raise ValueError(f"{path}: seconds must be a list of numbers")
+    slowdown = document.get("slowdown", 0.0)
+    if not isinstance(slowdown, int | float) or slowdown < 0 or min(seconds) < 0:
+        raise ValueError(f"{path}: seconds and slowdown must be at least 0")
+    return MeasuredSeconds(
+        name=str(document.get("name", path.stem)),
+        source=str(document.get("source", f"{path.name}, no source given")),
+        seconds=empirical(tuple(float(value) for value in seconds)),
+        slowdown=float(slowdown),
+    )
+
+
+def profile_document(profile: ServiceProfile | MeasuredSeconds) -> dict[str, object]:
+    """Return what `read_profile` reads."""
+    if isinstance(profile, MeasuredSeconds):
+        return {
+            "name": profile.name,
+            "source": profile.source,
+            "seconds": list(profile.seconds.values),
+            "slowdown": profile.slowdown,
+        }
+    return {
+        "name": profile.name,
+        "source": profile.source,
+        "token_s": profile.token.first_s,
+        "token_per_sequence_s": profile.token.per_sequence_s,
+        "token_power": profile.token.power,
+        "prompt_token_s": profile.prompt_token_s,
+        "prompt_overhead_s": profile.prompt_overhead_s,
+        "chunk_tokens": profile.chunk_tokens,
+    }
+
+
+def _number(document: Mapping[str, Any], key: str, path: Path) -> float:
+    value = document.get(key, _KEYS[key])
+    if value is None:
+        raise ValueError(f"{path}: {key} is missing")
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise ValueError(f"{path}: {key} must be a number of at least 0, not {value!r}")
+    if key in {"token_s", "chunk_tokens"} and value == 0:
+        raise ValueError(f"{path}: {key} must be above 0")
+    return float(value)

@@ -1,0 +1,253 @@
+"""frontdoor: one capped, arrival-ordered line before each self-hosted LLM engine.
+
+Usage:
+  frontdoor serve [--config FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT]
+  frontdoor demo [--listen HOST:PORT] [--admin-listen HOST:PORT]
+  frontdoor check [--config FILE] [--json]
+  frontdoor status [--admin URL] [--json]
+  frontdoor wake MODEL [--admin URL] [--wait]
+  frontdoor sleep MODEL [--level N] [--admin URL]
+  frontdoor stand-in --port PORT [options] [--model NAME]...
+  frontdoor (-h | --help)
+  frontdoor --version
+
+Commands:
+  serve       Serve in front of the engines of the configuration, until SIGTERM or Ctrl-C.
+  demo        Try it without a GPU: stand-in engines and the front door before them.
+  check       Read a configuration and say what it means, or what is wrong with it.
+  status      Show how the engines of a running front door are.
+  wake        Wake an engine, by the name of its upstream or of a model of it.
+  sleep       Put an engine to sleep, unless somebody is inside.
+  stand-in    Run one engine that looks like vLLM and has no model.
+
+  The simulator, each with a --help of its own; no engine is touched:
+  simulate    What would this traffic meet before an engine with this cap and this line?
+  sweep       Which cap, line and timeout suit this traffic?
+  validate    Is the simulator right? It is held against exact theory.
+  replay      What would the logged traffic have met with other limits?
+  calibrate   Fit a service profile to a log.
+
+Options:
+  --config FILE             Configuration; else $FRONTDOOR_CONFIG, else conf/frontdoor.toml.
+  --listen HOST:PORT        Public listener, instead of server.listen. Port 0: any free one.
+  --admin-listen HOST:PORT  Admin listener, instead of server.admin_listen.
+  --json                    For scripts rather than people.
+  --admin URL               Admin listener of the front door that is meant; else $FRONTDOOR_ADMIN,
+                            else http://127.0.0.1:8010. $FRONTDOOR_ADMIN_TOKEN is sent along.
+  --wait                    Until it is awake, or has failed to wake.
+  --level N                 1: weights into host memory; 2: weights dropped. Else the nearest tier.
+  -h --help                 Show this text.
+  --version                 Show the version.
+
+Options of stand-in:
+  --port PORT               Where it listens, on 127.0.0.1.
+  --model NAME              A name it serves; may be given more than once. [default: reasoning]
+  --slots N                 Sequences that run at once; more wait inside. [default: 8]
+  --hold S                  Seconds before an answer begins; exp:S draws them. [default: 0]
+  --tokens N                Tokens in an answer. [default: 16]
+  --gap-ms MS               Milliseconds between two tokens of a stream. [default: 20]
+  --sleep-mode              Have vLLM's sleep routes.
+  --vllm VERSION            Behave like this vLLM. [default: 0.33]
+  --log FILE                A line whenever the number in flight changes.
+  --faults SPEC             Calls that fail, e.g. wake_up=fail*1,is_sleeping=hang.
+
+Exit codes: 0 done, 1 it ran and failed, 2 wrong usage or configuration, 130 Ctrl-C.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from docopt import docopt
+
+from tornado_frontdoor import __version__
+
+if TYPE_CHECKING:
+    from tornado_frontdoor.config import Settings
+
+DEFAULT_CONFIG = Path(__file__).parents[2] / "conf" / "frontdoor.toml"
+
+Arguments = Mapping[str, Any]
+Number = TypeVar("Number", int, float)
+
+_SIMULATED = ("simulate", "sweep", "validate", "replay", "calibrate")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. Only docopt's own usage errors raise SystemExit."""
+    if __doc__ is None:
+        raise RuntimeError("the help text is the grammar of the command line: do not run with -OO")
+    try:
+        code = _run(sys.argv[1:] if argv is None else list(argv))
+        sys.stdout.flush()  # here, where a broken pipe is no surprise
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; keep the interpreter from saying so at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _run(given: list[str]) -> int:
+    if given and given[0] in _SIMULATED:
+        return _simulate(given)
+    commands: dict[str, Callable[[Arguments], int]] = {
+        "serve": _serve,
+        "demo": _demo,
+        "check": _check,
+        "status": _status,
+        "wake": _wake,
+        "sleep": _sleep,
+        "stand-in": _stand_in,
+    }
+    if given and not given[0].startswith("-") and given[0] not in commands:
+        there_are = ", ".join((*commands, *_SIMULATED))
+        print(
+            f"frontdoor: there is no command {given[0]!r}; there are {there_are}", file=sys.stderr
+        )
+        return 2
+    arguments = _parse(__doc__ or "", given)
+    if isinstance(arguments, int):
+        return arguments
+    return next(run for name, run in commands.items() if arguments[name])(arguments)
+
+
+def _parse(text: str, argv: list[str]) -> Arguments | int:
+    """Return what docopt reads, or the exit code where that is all there is to do."""
+    if not argv:
+        print(text[text.index("Usage:") : text.index("Options:")].rstrip(), file=sys.stderr)
+        return 2
+    try:
+        return docopt(text, argv=argv, version=f"frontdoor {__version__}")
+    except SystemExit as end:
+        if end.code is None or end.code == 0:
+            return 0
+        # docopt shows what it could not match in the notation of its own classes.
+        told = str(end.code).splitlines()
+        if told[0].startswith("Warning: "):
+            told[0] = f"frontdoor: this cannot be read: {' '.join(argv)}"
+        command = f"frontdoor {argv[0]}" if argv[0] in _SIMULATED else "frontdoor"
+        print(*told, f"Try: {command} --help", sep="\n", file=sys.stderr)
+        return 2
+
+
+def _configuration(arguments: Arguments) -> Path:
+    given = arguments["--config"] or os.environ.get("FRONTDOOR_CONFIG")
+    return Path(given) if given else DEFAULT_CONFIG
+
+
+def _serve(arguments: Arguments) -> int:
+    from tornado_frontdoor.config import ConfigError, load
+    from tornado_frontdoor.proxy import app
+
+    def read() -> "Settings":
+        return load(
+            _configuration(arguments),
+            listen=arguments["--listen"],
+            admin_listen=arguments["--admin-listen"],
+        )
+
+    try:
+        settings = read()
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    _log_to_stderr()
+    return app.serve(settings, read)
+
+
+def _demo(arguments: Arguments) -> int:
+    from tornado_frontdoor.cli import demo
+
+    _log_to_stderr()
+    return demo.run(arguments["--listen"], arguments["--admin-listen"])
+
+
+def _check(arguments: Arguments) -> int:
+    from tornado_frontdoor.config import ConfigError, load
+    from tornado_frontdoor.config.describe import describe, describe_json
+
+    path = _configuration(arguments)
+    try:
+        settings = load(path)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(describe_json(settings) if arguments["--json"] else describe(settings))
+    return 0
+
+
+def _status(arguments: Arguments) -> int:
+    from tornado_frontdoor.cli import admin_client
+
+    return admin_client.status(arguments["--admin"], as_json=arguments["--json"])
+
+
+def _wake(arguments: Arguments) -> int:
+    from tornado_frontdoor.cli import admin_client
+
+    return admin_client.wake(arguments["--admin"], arguments["MODEL"], wait=arguments["--wait"])
+
+
+def _sleep(arguments: Arguments) -> int:
+    from tornado_frontdoor.cli import admin_client
+
+    return admin_client.sleep(arguments["--admin"], arguments["MODEL"], arguments["--level"])
+
+
+def _stand_in(arguments: Arguments) -> int:
+    from simulator.standin import server as stand_in
+
+    try:
+        options = stand_in.StandInOptions(
+            port=_number(arguments, "--port", int),
+            models=tuple(arguments["--model"]),
+            slots=_number(arguments, "--slots", int),
+            hold=arguments["--hold"],
+            tokens=_number(arguments, "--tokens", int),
+            gap_ms=_number(arguments, "--gap-ms", float),
+            sleep_mode=arguments["--sleep-mode"],
+            vllm=arguments["--vllm"],
+            log=arguments["--log"],
+            faults=arguments["--faults"] or "",
+        )
+    except ValueError as error:
+        print(f"frontdoor stand-in: {error}", file=sys.stderr)
+        return 2
+    _log_to_stderr()
+    return stand_in.run(options)
+
+
+def _number(arguments: Arguments, option: str, kind: type[Number]) -> Number:
+    try:
+        return kind(arguments[option])
+    except ValueError:
+        raise ValueError(f"{option} must be a number, not {arguments[option]!r}") from None
+
+
+def _simulate(argv: list[str]) -> int:
+    from simulator.cli.commands import COMMANDS, UsageError
+    from simulator.cli.usage import USAGE
+
+    name = argv[0]
+    arguments = _parse(USAGE[name], argv)
+    if isinstance(arguments, int):
+        return arguments
+    try:
+        return COMMANDS[name](arguments)
+    except UsageError as error:
+        print("\n".join(f"frontdoor {name}: {fault}" for fault in error.faults), file=sys.stderr)
+        return 2
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    # Each malformed request would be an INFO line of Tornado's; the access line is ours to write.
+    logging.getLogger("tornado.general").setLevel(logging.WARNING)
+    logging.getLogger("tornado.access").setLevel(logging.WARNING)

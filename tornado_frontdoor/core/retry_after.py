@@ -1,0 +1,105 @@
+"""When a refused client should come back, and how long a wake takes: from what was observed.
+
+SDKs obey `Retry-After` to the second and add no jitter of their own, so one constant value brings
+the whole crowd back in one instant. Each refusal therefore gets a return time of its own, one mean
+slot interval after the last one promised, no sooner than the line as it stands can have drained.
+"""
+
+from collections.abc import Mapping
+from math import inf
+from typing import Protocol
+
+from tornado_frontdoor.core.decisions import SleepDepth
+
+SHORTEST_S = 1.0
+LONGEST_S = 59.0
+"""OpenAI's older SDKs ignore more than 60 s, its newer ones give up above 120 s."""
+
+_FIRST_INTERVAL_S = 1.0
+"""Assumed between two free slots until the first one was seen to come free."""
+_WEIGHT_OF_NEWEST = 0.1
+"""Share of the newest observation in the moving mean, once ten were made."""
+
+
+class Randomness(Protocol):
+    """What pacing needs of a `random.Random`; the core draws no number of its own."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """Return a number between `a` and `b`."""
+        ...
+
+
+class RetryAfterEstimator:
+    """Observes how long slots are held; promises return times. One for each gate."""
+
+    def __init__(self, rng: Randomness) -> None:
+        self._rng = rng
+        self._observed = 0
+        self._mean_slot_s = 0.0
+        self._promised_s = 0.0
+
+    def observe(self, slot_s: float) -> None:
+        """Take the time for which a slot was held that has just come free."""
+        self._observed += 1
+        share = max(_WEIGHT_OF_NEWEST, 1 / self._observed)
+        self._mean_slot_s += share * (slot_s - self._mean_slot_s)
+
+    def interval_s(self, cap: int) -> float:
+        """Return the mean time between two slots coming free when all `cap` are taken."""
+        return self._mean_slot_s / cap if self._observed else _FIRST_INTERVAL_S
+
+    def retry_after_s(self, now: float, cap: int, queued: int) -> float:
+        """Promise the next return time; 1 to 59 seconds from `now`.
+
+        Beyond 59 s no order can be kept, so the rest is spread at random over the later half.
+        """
+        interval_s = self.interval_s(cap)
+        line_drained_s = now + (queued + 1) * interval_s
+        promise_s = max(self._promised_s + interval_s, line_drained_s, now + SHORTEST_S)
+        if promise_s - now > LONGEST_S:
+            return self._rng.uniform(LONGEST_S / 2, LONGEST_S)
+        self._promised_s = promise_s
+        # (now + 1.0) - now may come out a rounding below 1.0, and one second is the least.
+        return max(promise_s - now, SHORTEST_S)
+
+
+FIRST_GUESSES_S: Mapping[SleepDepth, float] = {
+    SleepDepth.SLEEPING: 6.0,
+    SleepDepth.OFFLOADED: 60.0,
+    SleepDepth.RESTARTING: 600.0,
+}
+"""Told until a wake from that depth was seen: the long end of what a 35B model took elsewhere."""
+
+_WEIGHT_OF_NEWEST_WAKE = 0.3
+
+
+class WakeEstimates:
+    """How long an engine takes to be awake again, by depth, learned from its wakes.
+
+    `learned` is what `export` gave an earlier one; what makes no sense in it is passed over.
+    """
+
+    def __init__(self, learned: Mapping[str, float] | None = None) -> None:
+        self._mean_s: dict[SleepDepth, float] = {}
+        for depth in SleepDepth:
+            mean_s = (learned or {}).get(depth.value)
+            if mean_s is not None and 0 <= mean_s < inf:
+                self._mean_s[depth] = mean_s
+
+    def observe(self, depth: SleepDepth, took_s: float) -> None:
+        """Take the time that a wake took which succeeded."""
+        mean_s = self._mean_s.get(depth, took_s)
+        self._mean_s[depth] = mean_s + _WEIGHT_OF_NEWEST_WAKE * (took_s - mean_s)
+
+    def learned_s(self, depth: SleepDepth) -> float | None:
+        """Return the moving mean; None until one was seen."""
+        return self._mean_s.get(depth)
+
+    def expected_s(self, depth: SleepDepth, since_s: float = 0.0) -> float:
+        """Return what is left of a wake that began `since_s` ago; at least one second."""
+        whole_s = self._mean_s.get(depth, FIRST_GUESSES_S[depth])
+        return max(whole_s - since_s, SHORTEST_S)
+
+    def export(self) -> dict[str, float]:
+        """Return what was learned, for the next front door."""
+        return {depth.value: mean_s for depth, mean_s in self._mean_s.items()}

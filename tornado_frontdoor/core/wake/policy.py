@@ -1,0 +1,93 @@
+"""The numbers of waking and sleeping, what idleness asks for, and pauses after failures.
+
+Field names are the settings of `[upstreams.X.sleep]`, where their meaning and defaults are.
+"""
+
+from dataclasses import dataclass
+from math import inf
+
+from tornado_frontdoor.core.decisions import SleepDepth
+
+FIRST_PAUSE_S = 2.0
+LONGEST_PAUSE_S = 300.0
+"""Storage that comes back is noticed within this time, without a request from an operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SleepPolicy:
+    """When to sleep, how long to hold, what to tell. A tier of 0 s means never.
+
+    Raises ValueError for limits that cannot work.
+    """
+
+    idle_sleep_s: float
+    idle_offload_s: float
+    hold_sleeping_s: float
+    hold_offloaded_s: float
+    hold_restarting_s: float
+    retry_after_sleeping_s: float
+    retry_after_offloaded_s: float
+    retry_after_restarting_s: float
+    canary: bool
+    devices: tuple[int, ...] = ()
+    """GPUs on which no other transition may run meanwhile."""
+    probe_period_s: float = 5.0
+    """Between looks at an engine at rest: how long another hand's doing stays unnoticed."""
+
+    def __post_init__(self) -> None:
+        for name in ("idle_sleep_s", "idle_offload_s"):
+            if not 0 <= getattr(self, name) < inf:
+                raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        for name in ("hold_sleeping_s", "hold_offloaded_s", "hold_restarting_s", "probe_period_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+
+    def hold_s(self, depth: SleepDepth) -> float:
+        """Return how long anyone is held for an engine of that depth."""
+        if depth is SleepDepth.SLEEPING:
+            return self.hold_sleeping_s
+        return self.hold_offloaded_s if depth is SleepDepth.OFFLOADED else self.hold_restarting_s
+
+    def retry_after_s(self, depth: SleepDepth) -> float:
+        """Return when who was held in vain should come back."""
+        if depth is SleepDepth.SLEEPING:
+            return self.retry_after_sleeping_s
+        if depth is SleepDepth.OFFLOADED:
+            return self.retry_after_offloaded_s
+        return self.retry_after_restarting_s
+
+    def tiers(self, level: int, deepest: int) -> tuple[tuple[float, int], ...]:
+        """Return the (idle seconds, level) that an engine at `level` has before it, deepest first.
+
+        `deepest` is the level beyond which this engine must not go.
+        """
+        both = ((self.idle_offload_s, min(2, deepest)), (self.idle_sleep_s, 1))
+        return tuple((idle_s, to) for idle_s, to in both if idle_s > 0 and to > level)
+
+
+class Backoff:
+    """A pause that doubles with each failure in a row: nothing is tried again before its end."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.until_s = -inf
+
+    def fail(self, now: float) -> None:
+        """Note a failure: from 2 s after the first up to 300 s."""
+        self.failures += 1
+        # Beyond 2^10 the longest pause has long been reached.
+        pause_s = FIRST_PAUSE_S * 2 ** min(self.failures - 1, 10)
+        self.until_s = now + min(pause_s, LONGEST_PAUSE_S)
+
+    def put_off(self, until_s: float) -> None:
+        """Wait without a failure."""
+        self.until_s = max(self.until_s, until_s)
+
+    def end(self) -> None:
+        """Forget the failures: it worked, or an operator wants it now."""
+        self.failures = 0
+        self.until_s = -inf
+
+    def on(self, now: float) -> bool:
+        """Tell whether it is still to be waited for."""
+        return now < self.until_s

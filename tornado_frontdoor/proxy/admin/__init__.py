@@ -1,0 +1,1 @@
+"""What operators see and do: status, wake, sleep, access lines, metrics."""

@@ -1,0 +1,177 @@
+"""The admin listener: status for people, metrics for Prometheus. Never on the public port."""
+
+import asyncio
+import hmac
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from time import monotonic
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from tornado_frontdoor import __version__
+from tornado_frontdoor.core.catalog import Catalog
+from tornado_frontdoor.core.decisions import Answered, EngineState, Verdict
+from tornado_frontdoor.proxy.downstream.client import Client
+from tornado_frontdoor.proxy.telemetry import Telemetry
+from tornado_frontdoor.proxy.upstreams import Upstream
+from tornado_frontdoor.surfaces.base import Document
+
+Found = Document | Coroutine[Any, Any, Document]
+
+
+class Admin:
+    """Serves the admin listener. What it shows can be exchanged while it runs."""
+
+    max_body_bytes = 64 * 1024
+    write_stall_timeout_s = 30.0
+
+    def __init__(self, telemetry: Telemetry, token: str | None) -> None:
+        self._telemetry = telemetry
+        self._token = token
+        self._started_s = monotonic()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.catalog = Catalog(())
+        self.upstreams: Mapping[str, Upstream] = {}
+
+    def turn_away(self, client: Client) -> Document | None:
+        """Refuse who has not the token, and what is not here."""
+        if self._token is not None:
+            given = client.headers.get("authorization", "")
+            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+                headers = [("WWW-Authenticate", "Bearer")]
+                return _json(401, {"error": "the admin token is missing or wrong"}, headers)
+        if self._answer_of(client) is None:
+            return _json(404, {"error": f"there is nothing at {client.method} {client.target}"})
+        return None
+
+    def too_large(self, client: Client) -> Document:  # noqa: ARG002 - the listener's protocol
+        """Refuse a body that no call here needs."""
+        return _json(413, {"error": "no call here takes such a body"})
+
+    def serve(self, client: Client) -> None:
+        """Answer a call, at once or when the engine has done what it asks for."""
+        answer = self._answer_of(client)
+        assert answer is not None
+        found = answer()
+        if isinstance(found, Document):
+            client.send(found)
+            return
+        task = asyncio.get_running_loop().create_task(self._send(client, found))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, client: Client, answer: Coroutine[Any, Any, Document]) -> None:
+        client.send(await answer)
+
+    def _answer_of(self, client: Client) -> Callable[[], Found] | None:
+        """Return who answers: a function of what the path and the query name."""
+        path, _, query = client.target.partition("?")
+        if client.method == "POST":
+            for verb, answer in (("wake", self._wake), ("sleep", self._sleep)):
+                prefix = f"/admin/{verb}/"
+                if path.startswith(prefix) and len(path) > len(prefix):
+                    name = unquote(path.removeprefix(prefix))
+                    return partial(answer, name, dict(parse_qsl(query)))
+        answers: dict[tuple[str, str], Callable[[], Found]] = {
+            ("GET", "/admin/status"): self._status,
+            ("GET", "/metrics"): self._metrics,
+        }
+        return answers.get((client.method, path))
+
+    # Waking and sleeping
+
+    def _wake(self, name: str, query: Mapping[str, str]) -> Found:
+        upstream = self._upstream_of(name)
+        if upstream is None:
+            return _unknown(name)
+        if query.get("wait") == "true":
+            return self._wake_and_wait(upstream)
+        task = asyncio.get_running_loop().create_task(upstream.wake())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return _json(202, {"upstream": upstream.settings.key, "state": upstream.state})
+
+    async def _wake_and_wait(self, upstream: Upstream) -> Document:
+        return _told(upstream, await upstream.wake(), {Verdict.DONE: 200}, otherwise=503)
+
+    def _sleep(self, name: str, query: Mapping[str, str]) -> Found:
+        upstream = self._upstream_of(name)
+        if upstream is None:
+            return _unknown(name)
+        level = query.get("level", "1")
+        if level not in ("1", "2"):
+            return _json(400, {"error": f"level must be 1 or 2, not {level}"})
+        return self._sleep_and_wait(upstream, int(level))
+
+    async def _sleep_and_wait(self, upstream: Upstream, level: int) -> Document:
+        statuses = {Verdict.DONE: 200, Verdict.BUSY: 409, Verdict.UNSUPPORTED: 501}
+        return _told(upstream, await upstream.sleep(level), statuses, otherwise=503)
+
+    def _upstream_of(self, name: str) -> Upstream | None:
+        """Find an upstream by its name or by that of a model of it."""
+        upstream = self.upstreams.get(name)
+        if upstream is not None:
+            return upstream
+        target = self.catalog.resolve(name)
+        return None if target is None else self.upstreams.get(target.upstream)
+
+    # Showing
+
+    def _status(self) -> Document:
+        upstreams = {key: self._describe(upstream) for key, upstream in self.upstreams.items()}
+        uptime_s = round(monotonic() - self._started_s, 3)
+        return _json(200, {"version": __version__, "uptime_s": uptime_s, "upstreams": upstreams})
+
+    def _describe(self, upstream: Upstream) -> dict[str, Any]:
+        gate = upstream.keeper.gate
+        key = upstream.settings.key
+        idle_s = gate.idle_for_s()
+        learned_s = gate.learned_s
+        return {
+            "url": upstream.settings.url,
+            "models": [t.model for t in self.catalog.targets if t.upstream == key],
+            "state": upstream.state,
+            "sleep_depth": upstream.sleep_depth,
+            "running": gate.state not in (EngineState.UNKNOWN, EngineState.DOWN),
+            "sleeping": gate.state in (EngineState.SLEEPING, EngineState.OFFLOADED),
+            "wake_in_progress": gate.state is EngineState.WAKING,
+            "wake_step": gate.wake_step,
+            "last_activity_s": None if idle_s is None else round(idle_s, 3),
+            "sleep_support": gate.sleep_support,
+            "sleep_fault": gate.sleep_fault,
+            "in_flight": gate.in_flight,
+            "cap": gate.limits.cap,
+            "queued": gate.queued,
+            "queue": gate.limits.queue if gate.limits.cap is not None else None,
+            "wakes_total": gate.wakes_total,
+            "estimated_wake_seconds": {
+                depth: learned_s.get(depth) for depth in ("sleeping", "offloaded")
+            },
+        }
+
+    def _metrics(self) -> Document:
+        content_type = "text/plain; version=0.0.4; charset=utf-8"
+        return Document(200, [("Content-Type", content_type)], self._telemetry.scrape())
+
+
+def _told(
+    upstream: Upstream, answered: Answered, statuses: Mapping[Verdict, int], otherwise: int
+) -> Document:
+    """Render what came of an operator's wish."""
+    key = upstream.settings.key
+    status = statuses.get(answered.verdict, otherwise)
+    told: dict[str, Any] = {"upstream": key, "state": upstream.state}
+    if status != 200:
+        told["reason"] = answered.verdict.value
+        told["error"] = f"{key}: {answered.verdict.value}: {answered.detail}".rstrip(": ")
+    return _json(status, told)
+
+
+def _unknown(name: str) -> Document:
+    return _json(404, {"error": f"there is no upstream and no model {name!r}"})
+
+
+def _json(status: int, value: object, headers: list[tuple[str, str]] | None = None) -> Document:
+    body = json.dumps(value).encode()
+    return Document(status, [("Content-Type", "application/json"), *(headers or [])], body)

@@ -1,0 +1,1 @@
+"""libcurl towards engines: streamed, paused, aborted."""

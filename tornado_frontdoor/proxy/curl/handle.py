@@ -1,0 +1,141 @@
+"""What a libcurl handle is told: once when it is made, and as little as possible for each call.
+
+A handle keeps its options from call to call (no `reset`), which is what makes a call cheap.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pycurl
+
+from tornado_frontdoor.proxy.curl.transfer import Transfer, TransferEnd, UpstreamCall
+
+MAX_IDLE_S = 4
+"""Age from which an idle connection is not reused; vLLM closes idle ones after 5.0 s."""
+
+BUFFER_BYTES = 64 * 1024
+"""The most libcurl reads from a socket at once, so also the most it holds while paused."""
+
+UPLOAD_BUFFER_BYTES = 16 * 1024
+"""How much of a body libcurl copies at once, into memory that it keeps as long as the call lasts.
+This is its least; of its usual 64 KiB came half of what an open stream took."""
+
+_FRAMING = frozenset({"content-length", "transfer-encoding", "expect"})
+
+_DEFAULTS = {
+    "accept": "Accept:",
+    "content-type": "Content-Type:",
+    "user-agent": "User-Agent:",
+}
+"""What libcurl would send of its own; a name alone tells it not to."""
+
+_CONNECT_ERRORS = frozenset(
+    {
+        pycurl.E_URL_MALFORMAT,
+        pycurl.E_COULDNT_RESOLVE_PROXY,
+        pycurl.E_COULDNT_RESOLVE_HOST,
+        pycurl.E_COULDNT_CONNECT,
+        pycurl.E_SSL_CONNECT_ERROR,
+        pycurl.E_PEER_FAILED_VERIFICATION,
+        # The only time limit libcurl gets from us is the one for connecting.
+        pycurl.E_OPERATION_TIMEDOUT,
+    }
+)
+
+
+def make_handle() -> Any:
+    """Return a handle with everything set that is the same for all calls."""
+    curl = pycurl.Curl()
+    for option, value in (
+        (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
+        (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
+        (pycurl.FOLLOWLOCATION, 0),  # vLLM answers a trailing slash with a 307 to itself
+        (pycurl.PATH_AS_IS, 1),
+        (pycurl.HTTP09_ALLOWED, 0),
+        (pycurl.PROXY, ""),  # the environment's proxies are not meant for our engines
+        (pycurl.NOPROXY, "*"),
+        (pycurl.NOSIGNAL, 1),
+        (pycurl.TCP_NODELAY, 1),
+        (pycurl.MAXAGE_CONN, MAX_IDLE_S),
+        (pycurl.BUFFERSIZE, BUFFER_BYTES),
+        (pycurl.UPLOAD_BUFFERSIZE, UPLOAD_BUFFER_BYTES),
+    ):
+        curl.setopt(option, value)
+    curl.shape = curl.where = None
+    return curl
+
+
+def prepare(curl: Any, call: UpstreamCall, transfer: Transfer) -> None:
+    """Tell `curl` this call; raises ValueError or pycurl.error when it cannot be sent."""
+    curl.setopt(pycurl.HTTPHEADER, header_lines(call.headers))
+    where = (call.url, call.connect_timeout_s)
+    if where != curl.where:
+        curl.where = None  # stays so when an option is refused
+        curl.setopt(pycurl.URL, call.url)
+        curl.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(call.connect_timeout_s * 1000)))
+        curl.where = where
+    method, body = call.method, call.body
+    shape = (method, bool(body) or method == "POST")
+    if shape != curl.shape:
+        _reshape(curl, *shape)
+    if shape[1]:
+        curl.setopt(pycurl.POSTFIELDS, body)  # not copied; pycurl keeps a reference
+    curl.setopt(pycurl.PREREQFUNCTION, transfer.before_send)
+    curl.setopt(pycurl.HEADERFUNCTION, transfer.take_header)
+    curl.setopt(pycurl.WRITEFUNCTION, transfer.take_body)
+
+
+def release_body(curl: Any) -> None:
+    """Let go of the last body: an idle handle must not keep 64 MiB."""
+    if curl.shape is not None and curl.shape[1]:
+        curl.setopt(pycurl.POSTFIELDS, b"")
+
+
+def _reshape(curl: Any, method: str, has_body: bool) -> None:
+    curl.shape = None  # stays so when an option is refused
+    curl.setopt(pycurl.NOBODY, 0)
+    curl.unsetopt(pycurl.CUSTOMREQUEST)
+    curl.setopt(pycurl.HTTPGET, 1)
+    if has_body:
+        curl.setopt(pycurl.POST, 1)
+    elif method == "HEAD":
+        curl.setopt(pycurl.NOBODY, 1)
+    if method not in ("GET", "HEAD", "POST") or (has_body and method != "POST"):
+        curl.setopt(pycurl.CUSTOMREQUEST, method)
+    curl.shape = (method, has_body)
+
+
+def header_lines(headers: Iterable[tuple[str, str]]) -> list[bytes]:
+    """Return `headers` as libcurl takes them, its own defaults suppressed.
+
+    Raises ValueError for a line break or NUL within one, or a character beyond Latin-1.
+    """
+    lines = ["Expect:"]
+    own = _DEFAULTS.copy()
+    for name, value in headers:
+        folded = name.lower()
+        if folded in _FRAMING:
+            continue
+        own.pop(folded, None)
+        # An empty value is written with a semicolon: with a colon it would mean "suppress".
+        lines.append(f"{name}: {value}" if value.strip() else f"{name};")
+    lines += own.values()
+    # One look at all of them: a break inside a header would show as a line too many.
+    text = "\n".join(lines)
+    if text.count("\n") != len(lines) - 1 or "\r" in text or "\0" in text:
+        raise ValueError("a header contains a line break or NUL")
+    return text.encode("latin-1").split(b"\n")
+
+
+def end_of(transfer: Transfer, error: int | None, message: str) -> tuple[TransferEnd, str]:
+    """Say how a transfer ended from libcurl's code (None: no error) and message."""
+    if error is None:
+        if transfer.status:
+            return TransferEnd.COMPLETE, ""
+        return TransferEnd.BROKEN, "the answer has no head"
+    message = message or f"libcurl error {error}"
+    if error == pycurl.E_ABORTED_BY_CALLBACK:
+        return TransferEnd.BROKEN, "the connection broke before an answer"
+    if error in _CONNECT_ERRORS:
+        return TransferEnd.CONNECT_FAILED, message
+    return TransferEnd.BROKEN, message

@@ -1,0 +1,319 @@
+"""One call to an engine: what is asked, who takes the answer, and how it ended.
+
+Rules:
+- `Receiver` is told the head at most once, then chunks, then the end exactly once and last.
+- What libcurl calls (`take_header`, `take_body`, `before_send`) never calls back into libcurl.
+- A receiver that raises loses its transfer: it is logged and aborted, so that no slot leaks.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from time import monotonic
+from typing import Any, NamedTuple, Protocol
+
+import pycurl
+
+_log = logging.getLogger(__name__)
+
+STALE_WITHIN_S = 1.0
+"""How soon a reused connection must turn out dead for the request to go out once more.
+
+libcurl sends a request again, for as long as no byte of an answer came, when a reused connection
+breaks. That is right for one that the engine closed as we took it, which shows within a round
+trip. It is wrong after a minute of silence: the engine was at work on it, and would be again.
+"""
+
+
+class TransferEnd(Enum):
+    """How a call ended."""
+
+    COMPLETE = "complete"
+    """The whole answer came, whatever its status."""
+    CONNECT_FAILED = "connect_failed"
+    """The engine never saw the request: refused, unreachable, unresolved, or not sendable."""
+    SILENT = "silent"
+    """Connected, then no byte for longer than allowed."""
+    BROKEN = "broken"
+    """Reset, truncated, or not HTTP."""
+    ABORTED = "aborted"
+    """By us."""
+
+
+class Receiver(Protocol):
+    """Who takes an engine's answer. Plain calls on the loop, mostly from within libcurl.
+
+    They must not block and should not raise. Calling `abort` or `resume` from them is fine.
+    """
+
+    def on_head(self, status: int, headers: list[tuple[str, str]]) -> None:
+        """Take the final head; names as received; interim (1xx) heads are skipped."""
+        ...
+
+    def on_data(self, chunk: bytes) -> bool:
+        """Take `chunk`; return False to get no more until `Transfer.resume`."""
+        ...
+
+    def on_end(self, end: TransferEnd, detail: str) -> None:
+        """Take the end: exactly once, last, and never from within libcurl or `start`.
+
+        `abort` calls it before it returns, unless `abort` was itself called from `on_head` or
+        `on_data`: then it comes in the same turn of the loop, right after libcurl returned.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class UpstreamCall:
+    """One request to an engine, all its headers given by the caller.
+
+    Content-Length, Transfer-Encoding and Expect among `headers` are left out: framing is ours.
+    """
+
+    url: str
+    connect_timeout_s: float
+    read_timeout_s: float
+    """Longest silence before the first byte of the body, counted from `start` and again from
+    the head: vLLM sends the head of a stream before its request has a slot in the engine."""
+    chunk_timeout_s: float
+    """Longest silence between bytes of the body, and before its end."""
+    method: str = "POST"
+    body: bytes = b""
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+
+class UpstreamAnswer(NamedTuple):
+    """A whole answer to a small control call."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+class UpstreamFailed(Exception):  # noqa: N818 - the field's word for it
+    """A control call got no whole answer; `end` is never COMPLETE."""
+
+    def __init__(self, end: TransferEnd, detail: str) -> None:
+        super().__init__(f"{end.value}: {detail}")
+        self.end = end
+        self.detail = detail
+
+
+class TransferDriver(Protocol):
+    """What a transfer asks of the client that runs it."""
+
+    def abort_transfer(self, transfer: "Transfer") -> None:
+        """End `transfer` as ABORTED; at once, or right after libcurl returns."""
+        ...
+
+    def resume_transfer(self, transfer: "Transfer") -> None:
+        """Let libcurl hand over what it held back, on a later turn of the loop."""
+        ...
+
+    def watch_silence(self, transfer: "Transfer") -> None:
+        """Look at `transfer` again when its present silence limit may have passed."""
+        ...
+
+
+class Transfer:
+    """One call under way. `abort`, `resume`, `paused`, `first_byte` are for the caller.
+
+    The rest belongs to the client and to libcurl.
+    """
+
+    __slots__ = (
+        "_driver",
+        "_lines",
+        "chunk_timeout_s",
+        "curl",
+        "doomed",
+        "ended",
+        "first_byte",
+        "heard_s",
+        "held",
+        "method",
+        "paused",
+        "receiver",
+        "sent_s",
+        "silence_s",
+        "status",
+        "url",
+    )
+
+    def __init__(self, driver: TransferDriver, call: UpstreamCall, receiver: Receiver) -> None:
+        self._driver = driver
+        self._lines: list[bytes] = []
+        self.method, self.url = call.method, call.url
+        self.chunk_timeout_s = call.chunk_timeout_s
+        self.receiver = receiver
+        self.curl: Any = None  # pycurl has no types
+        self.first_byte = False
+        """A byte of the body came (the head alone does not count)."""
+        self.paused = False
+        self.held = False
+        """libcurl was told to wait, and keeps what we did not take (<= one buffer)."""
+        self.doomed = False
+        self.ended = False
+        self.status = 0
+        self.sent_s: float | None = None
+        self.heard_s = monotonic()
+        self.silence_s = call.read_timeout_s
+
+    def __repr__(self) -> str:
+        state = "ended" if self.ended else "paused" if self.paused else "flowing"
+        return f"<Transfer {self.method} {self.url} {state}>"
+
+    def abort(self) -> None:
+        """Close the connection now and end as ABORTED. Idempotent; only on the loop."""
+        self._driver.abort_transfer(self)
+
+    def resume(self) -> None:
+        """Go on after `on_data` returned False; chunks follow on a later turn of the loop.
+
+        Not remembered: from within the very `on_data` that then returns False it does nothing.
+        """
+        if not self.paused or self.doomed or self.ended:
+            return
+        self.paused = False
+        self.heard_s = monotonic()  # our own pause was no silence of the engine's
+        if self.held:
+            self.held = False
+            self._driver.resume_transfer(self)
+
+    def finish(self, end: TransferEnd, detail: str) -> None:
+        """Tell the receiver the end, once."""
+        if self.ended:
+            return
+        self.ended = True
+        try:
+            self.receiver.on_end(end, detail)
+        except Exception:  # noqa: BLE001 - whatever it is, the slot must come back
+            _log.exception("the receiver of %r failed in on_end", self)
+        self.receiver = _NOBODY  # an idle handle keeps its last transfer, but nobody's memory
+
+    def before_send(self, *_addresses: object) -> int:
+        """Take note: connected and about to send; also before it sends once more."""
+        now_s = monotonic()
+        if self.sent_s is None:
+            self.sent_s = now_s
+        elif now_s - self.sent_s > STALE_WITHIN_S:
+            return pycurl.PREREQFUNC_ABORT  # type: ignore[no-any-return]
+        return pycurl.PREREQFUNC_OK  # type: ignore[no-any-return]
+
+    def take_header(self, line: bytes) -> int | None:
+        """Take one line of a head, of an interim head, or of a trailer."""
+        if line not in _BLANK:
+            self._lines.append(line)
+            return None
+        lines = self._lines
+        if self.status or self.doomed:  # trailers say nothing that we relay
+            lines.clear()
+            return None
+        status, headers = parse_head(lines)
+        lines.clear()
+        if status < 200:
+            return None
+        self.status = status
+        self.heard_s = monotonic()
+        try:
+            self.receiver.on_head(status, headers)
+        except Exception:  # noqa: BLE001 - whatever it is, the slot must come back
+            self._receiver_failed("on_head")
+        return None
+
+    def take_body(self, chunk: bytes) -> int | None:
+        """Take a chunk; None means that all of it was taken."""
+        if self.paused:
+            # The chunk after which the receiver said "no more" was taken; this one stays with
+            # libcurl, which stops reading the socket and hands it over again when it may go on.
+            self.held = True
+            return pycurl.WRITEFUNC_PAUSE  # type: ignore[no-any-return]
+        self.heard_s = monotonic()
+        if not self.first_byte:
+            self.first_byte = True
+            self.silence_s = self.chunk_timeout_s
+            self._driver.watch_silence(self)
+        try:
+            if not self.receiver.on_data(chunk):
+                self.paused = True
+        except Exception:  # noqa: BLE001 - whatever it is, the slot must come back
+            self._receiver_failed("on_data")
+        return None
+
+    def doom(self) -> None:
+        """Take nothing more: `abort` was called where libcurl could not be told at once."""
+        self.doomed = self.paused = True
+
+    def _receiver_failed(self, where: str) -> None:
+        _log.exception("the receiver of %r failed in %s", self, where)
+        self.abort()
+
+
+class _Nobody:
+    def on_head(self, status: int, headers: list[tuple[str, str]]) -> None:
+        """Ignore."""
+
+    def on_data(self, chunk: bytes) -> bool:  # noqa: ARG002 - the protocol's signature
+        """Ignore."""
+        return True
+
+    def on_end(self, end: TransferEnd, detail: str) -> None:
+        """Ignore."""
+
+
+_NOBODY = _Nobody()
+_BLANK = (b"\r\n", b"\n")
+
+
+def parse_head(lines: list[bytes]) -> tuple[int, list[tuple[str, str]]]:
+    """Read a status line and header lines as libcurl passed them (it has checked their form)."""
+    status_line, *fields = b"".join(lines).decode("latin-1").split("\n")[:-1]
+    headers: list[tuple[str, str]] = []
+    for text in fields:
+        if text[0] in " \t" and headers:  # obs-fold, RFC 9112 5.2: joined by one space
+            name, value = headers.pop()
+            headers.append((name, f"{value} {text.strip(_SPACE)}"))
+            continue
+        name, _, value = text.partition(":")
+        headers.append((name, value.strip(_SPACE)))
+    return int(status_line.split(None, 2)[1]), headers
+
+
+_SPACE = " \t\r\n"
+
+
+class Collector:
+    """Receives a whole small answer into `future`."""
+
+    def __init__(
+        self, settle: Callable[[UpstreamAnswer | UpstreamFailed], None], limit_bytes: int
+    ) -> None:
+        self._settle = settle
+        self._limit_bytes = limit_bytes
+        self._status = 0
+        self._headers: list[tuple[str, str]] = []
+        self._chunks: list[bytes] = []
+        self._size_bytes = 0
+
+    def on_head(self, status: int, headers: list[tuple[str, str]]) -> None:
+        """Keep the head."""
+        self._status, self._headers = status, headers
+
+    def on_data(self, chunk: bytes) -> bool:
+        """Keep the chunk, or fail when the answer is too large."""
+        self._size_bytes += len(chunk)
+        if self._size_bytes > self._limit_bytes:
+            self._chunks.clear()
+            detail = f"the answer is larger than {self._limit_bytes} bytes"
+            self._settle(UpstreamFailed(TransferEnd.BROKEN, detail))
+            return False
+        self._chunks.append(chunk)
+        return True
+
+    def on_end(self, end: TransferEnd, detail: str) -> None:
+        """Settle."""
+        if end is TransferEnd.COMPLETE:
+            self._settle(UpstreamAnswer(self._status, self._headers, b"".join(self._chunks)))
+        else:
+            self._settle(UpstreamFailed(end, detail))

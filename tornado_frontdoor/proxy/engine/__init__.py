@@ -1,0 +1,1 @@
+"""Carries out what a wake machine commands, and writes down what must survive a kill."""

@@ -1,0 +1,169 @@
+"""The only driver of a Gate in production: a lease for each request, one timer for all.
+
+Every decision comes from the gate. The keeper tells it what happens (someone arrives, ends, a limit
+comes) and carries out what it answers; no semaphore and no `wait_for` is near a grant, because both
+lose a slot that is granted and given up in the same turn of the loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from time import monotonic
+
+from tornado_frontdoor.core.decisions import (
+    Admit,
+    Command,
+    Decision,
+    Outcome,
+    Refusal,
+    Refuse,
+)
+from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
+from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
+from tornado_frontdoor.engines.vllm import Report
+
+__all__ = ["AdmissionLimits", "GateDriver", "Lease", "MonotonicClock", "SleepConfig", "SleepPolicy"]
+
+
+class MonotonicClock:
+    """The machine's monotonic clock, which asyncio's timers run by too."""
+
+    __slots__ = ()
+
+    def now(self) -> float:
+        """Return the current instant in seconds."""
+        return monotonic()
+
+
+class Lease:
+    """A ticket in the hands of one request; `close` gives back whatever it holds.
+
+    Look at `decision` first: most need not wait. Whoever must sets `on_decision`, which is called
+    once, on a turn of its own, unless the lease is closed before.
+    """
+
+    __slots__ = ("_keeper", "decision", "on_decision", "ticket")
+
+    def __init__(self, keeper: "GateDriver", ticket: Ticket) -> None:
+        self._keeper = keeper
+        self.ticket = ticket
+        self.decision: Admit | Refusal | None = None
+        self.on_decision: Callable[[Admit | Refusal], None] | None = None
+
+    def close(self, outcome: Outcome) -> None:
+        """End the ticket wherever it is, once the transfer is over; again it does nothing."""
+        self.on_decision = None
+        if self.ticket.state is not TicketState.GONE:
+            self._keeper.finish(self.ticket, outcome)
+
+    def decide(self, decision: Admit | Refusal) -> None:
+        """Take what the gate decided."""
+        self.decision = decision
+        if self.on_decision is not None:
+            # On a turn of its own: whoever caused this is in the middle of something.
+            self._keeper.loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        if self.on_decision is not None:  # closed meanwhile: then nobody wants to know
+            assert self.decision is not None
+            self.on_decision(self.decision)
+
+
+def _no_engine(command: Command) -> None:
+    raise AssertionError(f"a gate without an engine to wake commanded {command}")
+
+
+class GateDriver:
+    """Drives the gate of one upstream. Must be made within a running loop."""
+
+    def __init__(
+        self,
+        key: UpstreamKey,
+        limits: AdmissionLimits,
+        rng: Random,
+        nap: SleepConfig | None = None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.gate = Gate(key, limits, MonotonicClock(), rng, nap)
+        self.on_command: Callable[[Command], None] = _no_engine
+        """Carries out what the gate wants done to its engine, in order; set before `begin`."""
+        self._waiting: dict[Ticket, Lease] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def enter(self, weight: int = 1) -> Lease:
+        """Bring a new ticket to the gate; the lease knows at once if it need not wait."""
+        ticket = Ticket(weight)
+        lease = Lease(self, ticket)
+        self._waiting[ticket] = lease
+        self._carry_out(self.gate.arrive(ticket))
+        return lease
+
+    def finish(self, ticket: Ticket, outcome: Outcome) -> None:
+        """Tell the gate that a ticket ended."""
+        self._waiting.pop(ticket, None)
+        self._carry_out(self.gate.finish(ticket, outcome))
+
+    def drain(self) -> None:
+        """Refuse the line and all newcomers."""
+        self._carry_out(self.gate.drain())
+
+    def change_limits(self, limits: AdmissionLimits, wake: SleepPolicy | None = None) -> None:
+        """Put new limits in force."""
+        self._carry_out(self.gate.change_limits(limits, wake))
+
+    # Where the engine can sleep
+
+    def begin(self) -> None:
+        """Let the gate look at its engine for the first time."""
+        self._carry_out(self.gate.expire())
+
+    def report(self, report: Report) -> None:
+        """Tell the gate what came of a step."""
+        self._carry_out(self.gate.report(report))
+
+    def granted(self) -> None:
+        """Tell the gate that it has its GPU."""
+        self._carry_out(self.gate.granted())
+
+    def lost(self) -> None:
+        """Tell the gate that nobody answers at its engine's address."""
+        self._carry_out(self.gate.lost())
+
+    def wake_now(self) -> None:
+        """Tell the gate that an operator wants the engine awake."""
+        self._carry_out(self.gate.wake_now())
+
+    def sleep_now(self, level: int) -> None:
+        """Tell the gate that an operator wants the engine asleep."""
+        self._carry_out(self.gate.sleep_now(level))
+
+    def close(self) -> None:
+        """Stop the timer; nobody may be inside any more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _carry_out(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Admit):
+                self._waiting.pop(decision.ticket).decide(decision)
+            elif isinstance(decision, Refuse):
+                self._waiting.pop(decision.ticket).decide(decision.refusal)
+            else:
+                self.on_command(decision)
+        deadline_s = self.gate.next_deadline()
+        timer = self._timer
+        if deadline_s is None:
+            return
+        if timer is not None:
+            if timer.when() <= deadline_s:
+                return  # early is harmless: it finds nothing to do, and is armed anew then
+            timer.cancel()
+        if not self._closed:
+            self._timer = self.loop.call_at(deadline_s, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._timer = None
+        self._carry_out(self.gate.expire())

@@ -1,0 +1,262 @@
+"""The life of one request that an engine answers, from its gate to its access line.
+
+The order that matters is in `ProxiedRequest._conclude`: the transfer is over, then the lease is
+closed (which lets the next one in), then the client is told, then the line is written.
+"""
+
+import asyncio
+from time import monotonic
+from typing import Protocol
+
+from tornado_frontdoor.core.decisions import (
+    OUTCOME_OF,
+    Admit,
+    Outcome,
+    Reason,
+    Refusal,
+)
+from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd
+from tornado_frontdoor.proxy.downstream.client import Client
+from tornado_frontdoor.proxy.telemetry import Record
+from tornado_frontdoor.proxy.upstreams import Upstream
+from tornado_frontdoor.surfaces.base import (
+    DecodedRequest,
+    Ending,
+    Surface,
+)
+
+ENGINE_END_S = 1.0
+"""How long an engine may take to close a stream after its last event; its slot is held so long."""
+KEEP_ALIVE_S = 12.0
+"""Silence after which a committed stream gets a sign of life; proxies often cut at 15-30 s."""
+
+
+class Owner(Protocol):
+    """Who a request reports its end to: the router, or a test."""
+
+    keep_alive_s: float
+
+    def ended(self, request: "ProxiedRequest", outcome: Outcome) -> None:
+        """Take that a request is over, its slot given back and its client told."""
+        ...
+
+
+class ProxiedRequest:
+    """One request on its way through a gate to an engine, and the answer on its way back."""
+
+    def __init__(
+        self,
+        decoded: DecodedRequest,
+        upstream: Upstream,
+        client: Client,
+        surface: Surface,
+        record: Record,
+        owner: Owner,
+    ) -> None:
+        self._owner = owner
+        self._client = client
+        self._surface = surface
+        self._request = decoded.request
+        self._translator = decoded.relay
+        self._upstream = upstream
+        self._lease = upstream.enter(decoded.request)
+        self._transfer: Transfer | None = None
+        self._over = False
+        self._told = False
+        self._came_back = False
+        self._silent_since_s = 0.0
+        self._keep_alive_timer: asyncio.TimerHandle | None = None
+        self.record = record
+        record.model = decoded.request.model
+        record.upstream = decoded.request.upstream
+        record.stream = decoded.request.stream
+        record.weight = decoded.request.weight
+        client.on_gone = self._client_left
+
+    # The gate
+
+    def enter(self) -> None:
+        """Go on at once where the gate has decided already, else when it does."""
+        if self._lease.decision is None:
+            self._lease.on_decision = self._decided
+        else:
+            self._decided(self._lease.decision)
+
+    def _decided(self, decision: Admit | Refusal) -> None:
+        if isinstance(decision, Refusal):
+            if self._lease.on_decision is not None:
+                self.record.waited_s = monotonic() - self._lease.ticket.arrived_s
+                self.record.held_s = self._lease.ticket.held_s
+            self._refuse(decision)
+            return
+        self.record.waited_s = decision.waited_s
+        self.record.held_s = decision.held_s
+        # The grant may have come in the very turn in which the client left: look once more, so that
+        # a request nobody waits for never reaches the engine.
+        if decision.waited_s and not self._client.is_still_there():
+            return
+        self._transfer = self._upstream.start(self._request, self._client.id, self)
+
+    def abandon(self, reason: Reason, detail: str) -> None:
+        """Break off because the front door goes away."""
+        if self._transfer is not None and not self._over:
+            self._fail(reason, detail)
+
+    # The client
+
+    def _client_left(self) -> None:
+        if self._over:
+            return
+        if self._transfer is None:
+            self._conclude(Outcome.CLIENT_GONE_QUEUED)
+        else:
+            self._conclude(Outcome.CLIENT_GONE_STREAMING)
+
+    # The engine: called by the transfer, on the loop
+
+    def on_head(self, status: int, headers: list[tuple[str, str]]) -> None:
+        """Pass the head on, unless the dialect wants to see the whole answer first."""
+        if self._over:
+            return
+        head = self._translator.head(status, headers)
+        if head is not None:
+            self._client.open(head.status, [*head.headers, *self._marks()])
+            if self._request.stream and self._translator.keep_alive():
+                self._silent_since_s = monotonic()
+                self._arm_keep_alive(self._owner.keep_alive_s)
+        if self._translator.ending is not None:
+            self._finish(self._translator.ending)
+
+    def on_data(self, chunk: bytes) -> bool:
+        """Pass a piece on; False: the client is slow, wait for `resume`."""
+        if self._over:
+            return True
+        record = self.record
+        if record.first_byte_s is None:
+            record.first_byte_s = monotonic() - record.arrived_s
+            self._client.on_drained = self._resume
+        data = self._translator.data(chunk)
+        if self._keep_alive_timer is not None:
+            self._silent_since_s = monotonic()
+        ending = self._translator.ending
+        if ending is None:
+            return self._client.write(data) if data else True
+        if data:
+            self._client.write(data)
+        if ending.outcome is Outcome.SERVED:
+            # The client need not wait for the engine to close; the slot does, and by letting the
+            # transfer end its connection stays usable.
+            if not self._told:
+                self._told = True
+                self._tell(ending)
+                asyncio.get_running_loop().call_later(ENGINE_END_S, self._transfer_late)
+        else:
+            self._finish(ending)
+        return True
+
+    def on_end(self, end: TransferEnd, detail: str) -> None:
+        """Take the end of the transfer, whatever it was."""
+        if self._over:
+            return
+        if self._told:
+            self._conclude(Outcome.SERVED)
+            return
+        if end is TransferEnd.CONNECT_FAILED and self._wait_for_engine():
+            return
+        match end:
+            case TransferEnd.COMPLETE:
+                self._finish(self._translator.end())
+            case TransferEnd.SILENT:
+                self._fail(Reason.UPSTREAM_TIMEOUT, f"{self._request.upstream}: {detail}")
+            case _:
+                self._fail(Reason.UPSTREAM_ERROR, f"{self._request.upstream}: {detail}")
+
+    def _wait_for_engine(self) -> bool:
+        """Go back into the line, once, where the engine is expected to come back."""
+        if self._came_back or not self._request.takes_slot or not self._upstream.lost():
+            return False
+        self._came_back = True
+        self._transfer = None
+        self._lease.close(Outcome.UPSTREAM_ERROR)
+        self._lease = self._upstream.enter(self._request)
+        self.enter()
+        return True
+
+    # Ends
+
+    def _finish(self, ending: Ending) -> None:
+        """Carry out the end that the dialect has seen."""
+        if ending.refusal is not None:
+            self._refuse(ending.refusal._replace(upstream=self._request.upstream))
+            return
+        self._conclude(ending.outcome, ending)
+
+    def _fail(self, reason: Reason, detail: str) -> None:
+        """The engine failed us: a proper error while there is still a status, else a rude end."""
+        if not self._client.committed:
+            self._refuse(Refusal(reason, detail, self._request.upstream))
+            return
+        last = self._translator.broken(reason, detail)
+        self._conclude(OUTCOME_OF[reason], Ending(OUTCOME_OF[reason], last))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        document = self._surface.refuse(refusal, self._client.id)
+        outcome = OUTCOME_OF[refusal.reason]
+        self._conclude(outcome, Ending(outcome, document=document))
+
+    def _conclude(self, outcome: Outcome, ending: Ending | None = None) -> None:
+        """End the request, once: transfer, slot, client, line, in this order."""
+        self._over = True
+        if self._keep_alive_timer is not None:
+            self._keep_alive_timer.cancel()
+        if self._transfer is not None:
+            self._transfer.abort()  # does nothing where it is over
+        self._lease.close(outcome)
+        try:
+            if ending is not None:
+                self._tell(ending)
+        finally:  # whatever a socket does: a request that never ends would hold up every drain
+            self._client.on_gone = self._client.on_drained = None
+            self.record.status = self._client.status
+            self.record.bytes_out = self._client.bytes_out
+            self._owner.ended(self, outcome)
+
+    def _tell(self, ending: Ending) -> None:
+        client = self._client
+        if ending.document is not None:
+            client.send(ending.document, self._marks())
+        elif ending.outcome is Outcome.SERVED or ending.whole:
+            if ending.data:
+                client.write(ending.data)
+            client.finish()
+        else:
+            client.abort_after(ending.data)
+
+    # How
+
+    def _marks(self) -> list[tuple[str, str]]:
+        marks = [("X-Frontdoor-Upstream", str(self._request.upstream))]
+        if self.record.waited_s:
+            marks.append(("X-Frontdoor-Wait-Ms", str(round(self.record.waited_s * 1000))))
+        return marks
+
+    def _transfer_late(self) -> None:
+        if self._transfer is not None:
+            self._transfer.abort()  # does nothing where it is over, as it nearly always is
+
+    def _resume(self) -> None:
+        if self._transfer is not None:
+            self._transfer.resume()
+
+    def _arm_keep_alive(self, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._keep_alive_timer = loop.call_later(delay_s, self._keep_alive)
+
+    def _keep_alive(self) -> None:
+        keep_alive_s = self._owner.keep_alive_s
+        silent_s = monotonic() - self._silent_since_s
+        if silent_s >= keep_alive_s:
+            self._client.write(self._translator.keep_alive())
+            self._silent_since_s = monotonic()
+            silent_s = 0.0
+        self._arm_keep_alive(keep_alive_s - silent_s)

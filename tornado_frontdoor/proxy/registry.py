@@ -1,0 +1,105 @@
+"""All upstreams of one front door, and what they share: the client, the journal, the GPUs.
+
+An upstream is identified by its address: one that stays over a change of the configuration keeps
+its gate, its counts and its engine, also under another name. One that is dropped serves those
+inside to their end.
+"""
+
+from random import Random
+
+from tornado_frontdoor.config import Settings, UpstreamSettings
+from tornado_frontdoor.core.decisions import JournalEntry
+from tornado_frontdoor.core.gpu_locks import GpuLocks
+from tornado_frontdoor.core.request import UpstreamKey
+from tornado_frontdoor.proxy.curl.client import UpstreamClient
+from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
+from tornado_frontdoor.proxy.engine.executor import EngineExecutor
+from tornado_frontdoor.proxy.engine.journal import Journal
+from tornado_frontdoor.proxy.gate_driver import SleepConfig
+from tornado_frontdoor.proxy.telemetry import GateReading, Telemetry
+from tornado_frontdoor.proxy.upstreams import Upstream, wake_limits_of
+
+
+class UpstreamRegistry:
+    """Makes, keeps and retires upstreams."""
+
+    def __init__(self, rng: Random) -> None:
+        self.client = UpstreamClient()
+        self.current: dict[str, Upstream] = {}
+        self._retired: list[Upstream] = []
+        self._rng = rng
+        self._gpus = GpuLocks()
+        self._journal: Journal | None = None
+
+    def apply(self, settings: Settings, telemetry: Telemetry) -> None:
+        """Have the upstreams that `settings` describe; raises JournalError."""
+        if self._journal is None and any(u.sleep for u in settings.upstreams.values()):
+            self._journal = Journal(settings.server.state_dir)
+        # Also those that were dropped: a second gate before one engine would be a second cap.
+        before = {upstream.settings.url: upstream for upstream in self.everyone()}
+        current: dict[str, Upstream] = {}
+        for key, wanted in settings.upstreams.items():
+            upstream = before.get(wanted.url)
+            if upstream is None:
+                upstream = self._make(wanted, settings, telemetry)
+            else:
+                upstream.change(wanted)
+            current[key] = upstream
+        kept = set(current.values())
+        self._retired = [upstream for upstream in before.values() if upstream not in kept]
+        self.current = current
+
+    def everyone(self) -> list[Upstream]:
+        """Return all upstreams that may still have somebody inside."""
+        return [*self.current.values(), *self._retired]
+
+    def readings(self) -> list[GateReading]:
+        """Return all gates as they are now."""
+        return [upstream.reading() for upstream in self.current.values()]
+
+    async def close(self) -> None:
+        """Close everything."""
+        for upstream in self.everyone():
+            await upstream.close()
+        if self._journal is not None:
+            self._journal.close()
+        self.client.close()
+
+    def _make(self, wanted: UpstreamSettings, settings: Settings, telemetry: Telemetry) -> Upstream:
+        limits = wake_limits_of(wanted)
+        if limits is None:
+            return Upstream(wanted, self.client, self._rng)
+        assert self._journal is not None
+        memory, learned_s = self._journal.recall(wanted.url)
+        nap = SleepConfig(
+            limits=limits, gpus=self._gpus, memory=memory or JournalEntry(), learned_s=learned_s
+        )
+        upstream = Upstream(wanted, self.client, self._rng, nap)
+        waker = EngineControlClient(
+            self.client, wanted.url, _canary(wanted, settings), upstream.keeper.report
+        )
+        gate = upstream.keeper.gate
+        upstream.join(
+            EngineExecutor(
+                wanted.key,
+                wanted.url,
+                waker,
+                self._journal,
+                telemetry,
+                self._granted,
+                lambda: gate.learned_s,
+            )
+        )
+        return upstream
+
+    def _granted(self, key: UpstreamKey) -> None:
+        for upstream in self.everyone():
+            if upstream.keeper.gate.key == key and upstream.engine is not None:
+                upstream.keeper.granted()
+
+
+def _canary(wanted: UpstreamSettings, settings: Settings) -> tuple[str, str]:
+    """Return where and for which model to ask for one token."""
+    assert wanted.sleep is not None
+    names = [m.served_name for m in settings.models.values() if m.upstream == wanted.key]
+    return wanted.sleep.canary_path, names[0] if names else ""

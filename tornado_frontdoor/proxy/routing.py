@@ -1,0 +1,169 @@
+"""The public listener: who answers a request, and those that need no engine to be answered.
+
+What an engine answers goes on as a `ProxiedRequest` of its own.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+
+from tornado_frontdoor.core.catalog import Catalog
+from tornado_frontdoor.core.decisions import (
+    OUTCOME_OF,
+    Outcome,
+    Reason,
+    Refusal,
+)
+from tornado_frontdoor.proxy.downstream.client import Client
+from tornado_frontdoor.proxy.proxied_request import KEEP_ALIVE_S, ProxiedRequest
+from tornado_frontdoor.proxy.telemetry import Record, Telemetry
+from tornado_frontdoor.proxy.upstreams import Upstream
+from tornado_frontdoor.surfaces.base import (
+    Document,
+    ListedModel,
+    Refused,
+    Route,
+    RouteKind,
+    Surface,
+    SurfaceRequest,
+)
+from tornado_frontdoor.surfaces.paths import normalise
+
+
+class FrontDoor:
+    """Serves the public listener. What it serves by can be exchanged while it runs."""
+
+    def __init__(
+        self, surfaces: Sequence[Surface], fallback: Surface, telemetry: Telemetry, started_s: int
+    ) -> None:
+        prefixes = [(prefix, surface) for surface in surfaces for prefix in surface.prefixes]
+        self._prefixes = sorted(prefixes, key=lambda pair: len(pair[0]), reverse=True)
+        self._fallback = fallback
+        """Renders what belongs to no surface."""
+        self._telemetry = telemetry
+        self._started_s = started_s
+        self.catalog = Catalog(())
+        self.upstreams: Mapping[str, Upstream] = {}
+        self.max_body_bytes = 0
+        self.write_stall_timeout_s = 0.0
+        self.keep_alive_s = KEEP_ALIVE_S
+        self.draining = False
+        self.under_way: set[ProxiedRequest] = set()
+        self.empty = asyncio.Event()
+        """Set by the last request that ends while draining."""
+
+    # A head comes in
+
+    def turn_away(self, client: Client) -> Document | None:
+        """Answer by the head alone where no body is needed to know better."""
+        try:
+            client.found = self._find(client)
+        except Refused as refused:
+            surface = self._surface_of(client.target)
+            return self._refused(client, surface, refused.refusal)
+        return None
+
+    def too_large(self, client: Client) -> Document:
+        """Refuse a body above the limit."""
+        limit_mib = self.max_body_bytes / (1 << 20)
+        detail = f"The body is larger than {limit_mib:g} MiB (server.max_body_mib)"
+        surface = self._surface_of(client.target)
+        return self._refused(client, surface, Refusal(Reason.BODY_TOO_LARGE, detail))
+
+    # A request is whole
+
+    def serve(self, client: Client) -> None:
+        """Serve a request; what an engine answers goes on as a `ProxiedRequest`."""
+        found: tuple[Surface | None, Route, str] = client.found
+        surface, route, query = found
+        if surface is None:
+            client.send(self._health())
+            return
+        if route.kind is RouteKind.PROBE:
+            client.send(Document(200, (), b""))
+            return
+        call = SurfaceRequest(route, query, client.headers, client.body, client.id)
+        record = Record(client.id, surface.name, client.arrived_s)
+        record.bytes_in = len(client.body)
+        client.body = b""
+        try:
+            if route.kind is RouteKind.MODELS:
+                client.send(surface.models(call, self._listing()))
+                return
+            decoded = surface.decode(call, self.catalog)
+        except Refused as refused:
+            record.model = refused.model
+            self._refuse(client, surface, record, refused.refusal)
+            return
+        request = ProxiedRequest(
+            decoded, self.upstreams[decoded.request.upstream], client, surface, record, self
+        )
+        self.under_way.add(request)
+        request.enter()
+
+    def _find(self, client: Client) -> tuple[Surface | None, Route, str]:
+        """Return who answers; None for the front door itself. Raises Refused."""
+        normal = normalise(client.target)
+        if normal is None:
+            raise Refused(Reason.NOT_FOUND, "There is nothing at this path")
+        path, query = normal
+        if path == "/health" and client.method == "GET":
+            return None, Route(RouteKind.PROBE, path), query
+        surface = self._surface_of(path)
+        if surface is None:
+            raise Refused(Reason.NOT_FOUND, f"There is nothing at {client.method} {path}")
+        return surface, surface.route(client.method, path), query
+
+    def _surface_of(self, path: str) -> Surface | None:
+        """Return the surface that answers for a path: the one with the longest prefix of it."""
+        for prefix, surface in self._prefixes:
+            if path == prefix or path.startswith(prefix + "/"):
+                return surface
+        return None
+
+    def _refused(self, client: Client, surface: Surface | None, refusal: Refusal) -> Document:
+        record = Record(client.id, surface.name if surface else "", client.arrived_s)
+        document = (surface or self._fallback).refuse(refusal, client.id)
+        record.status = document.status
+        self._telemetry.record(record, OUTCOME_OF[refusal.reason])
+        return document
+
+    def _refuse(self, client: Client, surface: Surface, record: Record, refusal: Refusal) -> None:
+        document = surface.refuse(refusal, client.id)
+        client.send(document)
+        record.status = document.status
+        record.bytes_out = client.bytes_out
+        self._telemetry.record(record, OUTCOME_OF[refusal.reason])
+
+    def _listing(self) -> list[ListedModel]:
+        return [
+            ListedModel(
+                name,
+                target,
+                self.upstreams[target.upstream].state,
+                self.upstreams[target.upstream].sleep_depth,
+                self._started_s,
+            )
+            for name, target in self.catalog.names()
+        ]
+
+    def _health(self) -> Document:
+        upstreams = {
+            key: {
+                "state": upstream.state,
+                "sleep_depth": upstream.sleep_depth,
+                "in_flight": upstream.keeper.gate.in_flight,
+                "queued": upstream.keeper.gate.queued,
+            }
+            for key, upstream in self.upstreams.items()
+        }
+        body = {"status": "draining" if self.draining else "ok", "upstreams": upstreams}
+        headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
+        return Document(503 if self.draining else 200, headers, json.dumps(body).encode())
+
+    def ended(self, request: ProxiedRequest, outcome: Outcome) -> None:
+        """Forget a request that is over and write its line."""
+        self.under_way.discard(request)
+        self._telemetry.record(request.record, outcome)
+        if self.draining and not self.under_way:
+            self.empty.set()

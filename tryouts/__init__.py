@@ -1,0 +1,1 @@
+"""The main job on real engines, by hand: `bin/tryout`."""

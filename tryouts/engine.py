@@ -1,0 +1,258 @@
+"""Try the front door before a real engine, with real clients; heavy, by hand.
+
+Usage:
+  bin/tryout engine URL [--model NAME]
+  bin/tryout messages URL [--model NAME]
+  bin/tryout claude-code [--version VERSION] [--record FILE]
+  bin/tryout vllm URL [--model NAME] [--restart CMD]
+  bin/tryout (-h | --help)
+
+`engine` puts a front door with cap 2 and a line of 2 before the engine at URL (vLLM, llama.cpp or
+anything that speaks OpenAI's chat completions) and tries what matters on it: a plain and a streamed
+answer by the openai SDK, the cap under a crowd, and clients that leave while they wait, while the
+engine is silent and while it streams. What the engine says of itself (vLLM's and llama.cpp's
+gauges on /metrics) is looked at beside it. Prints what it saw; exits 1 when a law was broken.
+
+`messages` puts a front door before the engine at URL and asks it through /llm with the anthropic
+SDK, translated and native: a plain and a streamed message, and a count of tokens.
+
+`claude-code` installs Claude Code into a temporary folder (with npm) and lets it answer a prompt
+that takes a tool call, through a front door before a stand-in engine, in a network namespace that
+has nothing but loopback. FILE gets the shape of what it sent, without texts and ids.
+
+`vllm` puts a front door with idle tiers of seconds before a vLLM that runs with
+VLLM_SERVER_DEV_MODE=1 and tries sleeping and waking on it: tiers, crowds, another hand's doing, a
+blocked engine (where a worker method `nap` can block it), kill -9, and a restart by CMD. Nobody
+else should use the engine meanwhile.
+
+Options:
+  --model NAME       What the engine calls its model. [default: reasoning]
+  --restart CMD      A shell command that ends the engine and starts it again.
+  --version VERSION  Which Claude Code. [default: 2.1.197]
+  --record FILE      Where to write what it sent.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import openai
+from docopt import docopt
+from openai.types.chat import ChatCompletionMessageParam
+
+from tryouts.claude_code import try_claude_code
+from tryouts.messages import try_messages
+from tryouts.vllm import try_vllm
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNNING = re.compile(
+    r"^(?:vllm:num_requests_running|llamacpp:requests_processing)\S* (\S+)", re.MULTILINE
+)
+WAITING = re.compile(
+    r"^(?:vllm:num_requests_waiting|llamacpp:requests_deferred)(?:\{\S*)? (\S+)", re.MULTILINE
+)
+CONFIGURATION = """
+[server]
+[surfaces]
+[upstreams.engine]
+url = "{url}"
+[upstreams.engine.admission]
+slots = 4
+cap = 2
+queue = 2
+queue_timeout_s = 60
+[models."{model}"]
+upstream = "engine"
+aliases = ["tryout"]
+"""
+failures: list[str] = []
+
+
+def say(what: str, *, holds: bool | None = None) -> None:
+    """Print one line of what was seen, and remember a broken law."""
+    mark = {None: "    ", True: "ok  ", False: "FAIL"}[holds]
+    print(f"{mark} {what}", flush=True)
+    if holds is False:
+        failures.append(what)
+
+
+@contextlib.contextmanager
+def front_door(url: str, model: str) -> Iterator[tuple[str, str]]:
+    """Run a front door of its own; yields its public and its admin URL."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tryout.toml"
+        path.write_text(CONFIGURATION.format(url=url, model=model))
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tornado_frontdoor.cli", "serve", "--config", str(path)),
+                *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
+            ],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=(Path(folder) / "log").open("wb"),
+            text=True,
+        )
+        assert process.stdout is not None
+        public, admin = (process.stdout.readline().split()[-1] for _ in range(2))
+        try:
+            yield public, admin
+        finally:
+            process.terminate()
+            say(
+                f"the front door drained and ended with {process.wait(40)}",
+                holds=process.returncode == 0,
+            )
+
+
+def fetch(url: str) -> str:
+    """Return the body behind a URL."""
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def inside(url: str) -> tuple[float, float] | None:
+    """Return what the engine has running and waiting by its own gauges, if it has any."""
+    try:
+        text = fetch(f"{url}/metrics")
+    except OSError:
+        return None
+    running, waiting = RUNNING.search(text), WAITING.search(text)
+    return (float(running[1]), float(waiting[1]) if waiting else 0.0) if running else None
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> float | None:
+    """Return the seconds until `condition` held, or None when it did not in time."""
+    started = time.monotonic()
+    while time.monotonic() - started < timeout_s:
+        if condition():
+            return time.monotonic() - started
+        time.sleep(0.01)
+    return None
+
+
+def answers(client: openai.OpenAI) -> None:
+    """One plain and one streamed answer."""
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Say hello."}]
+    plain = client.chat.completions.create(model="tryout", messages=messages, max_tokens=16)
+    say(f"plain: {plain.choices[0].finish_reason}, {plain.usage}", holds=bool(plain.choices))
+    started = time.monotonic()
+    moments = []
+    for chunk in client.chat.completions.create(
+        model="tryout", messages=messages, max_tokens=32, stream=True
+    ):
+        moments.append(time.monotonic() - started)
+        last = chunk
+    say(
+        f"streamed: {len(moments)} chunks, first after {moments[0]:.3f} s, last after "
+        f"{moments[-1]:.3f} s, {last.choices[0].finish_reason if last.choices else None}",
+        holds=len(moments) > 2,
+    )
+    try:
+        client.with_options(max_retries=0).chat.completions.create(model="gpt-9", messages=messages)
+    except openai.NotFoundError as error:
+        say(f"an unknown model: {error.code}", holds=error.code == "model_not_found")
+
+
+def crowd(client: openai.OpenAI, url: str) -> None:
+    """Twelve at once on two slots and two places: four are served, and never three run."""
+    messages: list[ChatCompletionMessageParam] = [
+        {"role": "user", "content": "Count to a hundred."}
+    ]
+    most = 0.0
+
+    def one(_: int) -> str:
+        try:
+            client.with_options(max_retries=0).chat.completions.create(
+                model="tryout", messages=messages, max_tokens=200, extra_body={"ignore_eos": True}
+            )
+        except openai.InternalServerError as error:
+            return f"{error.status_code} Retry-After {error.response.headers['retry-after']}"
+        return "200"
+
+    with ThreadPoolExecutor(12) as pool:
+        running = [pool.submit(one, number) for number in range(12)]
+        while not all(future.done() for future in running):
+            gauges = inside(url)
+            most = max(most, sum(gauges) if gauges else 0)
+            time.sleep(0.02)
+    results = sorted(future.result() for future in running)
+    served = results.count("200")
+    say(f"12 at once: {served} x 200, {12 - served} refused: {results[served:]}", holds=served == 4)
+    say(f"most inside the engine by its own gauges: {most:g}", holds=most <= 2)
+
+
+async def leave(public: str, url: str, *, stream: bool, after_s: float) -> None:
+    """Leave a request after a while and see how fast the engine lets go of it."""
+    host, port = public.removeprefix("http://").split(":")
+    body = json.dumps(
+        {
+            "model": "tryout",
+            "messages": [{"role": "user", "content": "Write a long story."}],
+            "max_tokens": 4000,
+            "stream": stream,
+            "ignore_eos": True,
+        }
+    ).encode()
+    _, writer = await asyncio.open_connection(host, int(port))
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()
+    await asyncio.sleep(after_s)
+    before = inside(url)
+    writer.close()
+    took_s = await asyncio.to_thread(wait_until, lambda: (inside(url) or (0, 0))[0] == 0, 10)
+    kind = "a stream" if stream else "a plain request"
+    held = f"{before[0]:g} running before" if before else "no gauge"
+    fell = before is None or (took_s is not None and took_s <= 1.0)
+    # llama.cpp looks after its clients only while it writes to them.
+    known = not stream and not fell and "llamacpp:" in fetch(f"{url}/metrics")
+    say(
+        f"a client left {kind} after {after_s} s ({held}): the engine's gauge fell in "
+        f"{'more than 10' if took_s is None else f'{took_s:.2f}'} s"
+        f"{': llama.cpp ends what it began, so this slot is not free there yet' if known else ''}",
+        holds=None if known else fell,
+    )
+
+
+def try_engine(url: str, model: str) -> None:
+    """Run all of it."""
+    say(f"the engine at {url}: {inside(url)} (running, waiting)")
+    with front_door(url, model) as (public, admin):
+        client = openai.OpenAI(base_url=f"{public}/v1", api_key="none")
+        answers(client)
+        crowd(client, url)
+        for stream in (True, False):
+            asyncio.run(leave(public, url, stream=stream, after_s=0.7))
+        status = json.loads(fetch(f"{admin}/admin/status"))["upstreams"]["engine"]
+        at_rest = (status["in_flight"], status["queued"]) == (0, 0)
+        say(f"at rest: {status['in_flight']} in flight, {status['queued']} queued", holds=at_rest)
+
+
+def main() -> int:
+    """Run the named tryout."""
+    arguments = docopt(__doc__ or "")
+    url, model = (arguments["URL"] or "").rstrip("/"), arguments["--model"]
+    if arguments["engine"]:
+        try_engine(url, model)
+    elif arguments["messages"]:
+        try_messages(say, url, model)
+    elif arguments["vllm"]:
+        try_vllm(say, url, model, arguments["--restart"])
+    else:
+        try_claude_code(say, arguments["--version"], arguments["--record"])
+    print("\nall laws held" if not failures else f"\n{len(failures)} broken")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
