@@ -72,6 +72,7 @@ CROSSINGS = [
         "tornado_frontdoor.proxy.downstream.client",
         "tornado_frontdoor.proxy.curl.client",
     ),
+    Crossing("proxy-layers", f"{PROXY}.gate_driver", f"{PROXY}.slots"),
     Crossing("simulator-rooms", "simulator.model.run", "simulator.study.sweep"),
     Crossing("simulator-rooms", "simulator.reports.plot", "simulator.cli.commands"),
     Crossing("simulator-rooms", "simulator.standin.engine", "simulator.model.run"),

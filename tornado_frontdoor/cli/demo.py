@@ -119,6 +119,9 @@ embeddings = "embed"
 memory_gib = 80
 """
 
+COMMAND = "bin/frontdoor" if (Path(__file__).parents[1] / "conf").is_symlink() else "frontdoor"
+"""In a checkout `conf` is a link to the folder at its top; an installed command is on the PATH."""
+
 INVITATION = """
 Four stand-in engines are behind it. `reasoning` holds each request for 2 s, with 6 of its 8 slots
 and a line of 8. `text`, `ocr` and `embed` fall asleep after 15, 10 and 5 s without a request, and
@@ -135,14 +138,14 @@ In another terminal:
     -d '{{"model":"reasoning","messages":[]}}'
 
   # who sleeps
-  bin/frontdoor status --admin {admin}
+  {command} status --admin {admin}
 
   # a stream from an engine that may be asleep
   curl -N {public}/v1/chat/completions -H 'content-type: application/json' \\
     -d '{{"model":"text","stream":true,"messages":[{{"role":"user","content":"hello"}}]}}'
 
   # deeper asleep at once, and awake for a request that says how long it waited
-  bin/frontdoor sleep embed --level 2 --admin {admin}
+  {command} sleep embed --level 2 --admin {admin}
   curl -i {public}/v1/embeddings -H 'content-type: application/json' -d '{{"input":"hello"}}'
 
   # the models, the numbers
@@ -186,4 +189,5 @@ def settings_for(
 def invite(public: Address, admin: Address) -> None:
     """Say where it listens and what to try."""
     app.announce(public, admin)
-    print(INVITATION.format(public=f"http://{public}", admin=f"http://{admin}"), flush=True)
+    text = INVITATION.format(public=f"http://{public}", admin=f"http://{admin}", command=COMMAND)
+    print(text, flush=True)

@@ -68,21 +68,38 @@ from tornado_frontdoor import __version__
 if TYPE_CHECKING:
     from tornado_frontdoor.config import Settings
 
-DEFAULT_CONFIG = Path(__file__).parents[2] / "conf" / "frontdoor.toml"
+DEFAULT_CONFIG = (Path(__file__).parents[1] / "conf").resolve() / "frontdoor.toml"
+"""Packaged with the code; in a checkout it is `conf/` at its top."""
 
 Arguments = Mapping[str, Any]
 Number = TypeVar("Number", int, float)
 
 _SIMULATED = ("simulate", "sweep", "validate", "replay", "calibrate")
+_EXTRA_OF = {
+    **dict.fromkeys(("simpy", "numpy", "scipy", "matplotlib"), "simulator"),
+    "redis": "cluster",
+    "opentelemetry": "otel",
+}
+"""Which extra of ours brings a library that the core of the package does without."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Only docopt's own usage errors raise SystemExit."""
     if __doc__ is None:
         raise RuntimeError("the help text is the grammar of the command line: do not run with -OO")
+    given = sys.argv[1:] if argv is None else list(argv)
     try:
-        code = _run(sys.argv[1:] if argv is None else list(argv))
+        code = _run(given)
         sys.stdout.flush()  # here, where a broken pipe is no surprise
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in _EXTRA_OF:
+            raise
+        extra = f"pip install 'tornado-frontdoor[{_EXTRA_OF[library]}]'"
+        print(
+            f"frontdoor {given[0]}: needs {library}, not installed here: {extra}", file=sys.stderr
+        )
+        return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -230,13 +247,14 @@ def _number(arguments: Arguments, option: str, kind: type[Number]) -> Number:
 
 
 def _simulate(argv: list[str]) -> int:
-    from simulator.cli.commands import COMMANDS, UsageError
     from simulator.cli.usage import USAGE
 
     name = argv[0]
     arguments = _parse(USAGE[name], argv)
     if isinstance(arguments, int):
         return arguments
+    from simulator.cli.commands import COMMANDS, UsageError
+
     try:
         return COMMANDS[name](arguments)
     except UsageError as error:
