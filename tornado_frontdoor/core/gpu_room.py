@@ -1,0 +1,365 @@
+"""Whose engine may be in the memory of the GPUs: what fits, who makes room, whose turn it is.
+
+Everything is one function of one snapshot, `plan`: it keeps nothing between two calls and may be
+asked again whenever anything changed.
+
+Rule 1: the memory of what is awake or waking, and what sleepers leave behind, never exceeds a GPU.
+Rule 2: wakes take turns in the order of their oldest waiter. One that cannot begin yet keeps its
+        devices from all that come after it.
+Rule 3: room is made by those who are idle, least recently used first, and only as much as is
+        needed. One that is pinned never makes room.
+Rule 4: one that has work makes room too, but not before it was awake for `stay_factor` times what
+        a switch to it costs (at most `max_turn_wait_s`), and while its own queue was here first
+        not before the other has waited `max_turn_wait_s`. To make room means: admit nobody any
+        more, let those in flight end, then sleep. No stream is cut.
+Rule 5: whoever was told to make room and has not begun is told to stay when nobody needs it.
+
+Sources: llama-swap#158, #319, #749 (a stray call evicts the one in use), ollama#10948 (thrashing),
+llama.cpp#28443 (two waiters choose one victim); `shared` of one GPU is vLLM's utilization plus the
+CUDA context of each process.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from math import fsum, inf
+from typing import NamedTuple
+
+from tornado_frontdoor.core.request import UpstreamKey
+
+_ROUNDING_GIB = 1e-6
+
+STOPPED = 3
+"""The level at which nothing of an engine is left; 0 is awake, 1 and 2 are vLLM's levels."""
+
+
+class Moving(Enum):
+    """A transition under way; its end is not known yet, so the larger footprint counts."""
+
+    WAKING = "waking"
+    SLEEPING = "sleeping"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomLimits:
+    """What there is, and how turns are taken."""
+
+    device_gib: Mapping[int, float]
+    """What all engines may take together on each GPU."""
+    host_gib: float = inf
+    """What the weights of all sleepers at level 1 may take together in the host."""
+    stay_factor: float = 3.0
+    max_turn_wait_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupant:
+    """One engine as it is now. Memory is for each of its devices, instants in monotonic seconds."""
+
+    upstream: UpstreamKey
+    devices: tuple[int, ...]
+    awake_gib: float
+    asleep_gib: float = 0.0
+    """What is left at level 1 or 2: the CUDA context, and what sleep mode cannot free."""
+    weights_gib: float = 0.0
+    """What it takes of the host at level 1."""
+    levels: tuple[int, ...] = (1, 2)
+    """To which it can be put."""
+    pinned: bool = False
+    priority: int = 0
+    """The lower make room first."""
+    level: int = 0
+    """Where it is; one that nobody knows counts as awake."""
+    moving: Moving | None = None
+    in_flight: int = 0
+    oldest_waiter_s: float = inf
+    """When the first of its queue arrived; infinity: nobody waits."""
+    woke_s: float = -inf
+    active_s: float = -inf
+    """When a request last came or ended."""
+    switch_cost_s: float = 0.0
+    """How long it takes to fall asleep and to be awake again, as observed."""
+    asks_since_s: float | None = None
+    """Since when it wants to be awake; None: it does not."""
+    goes_to: int | None = None
+    """The level it was told to go to, to make room, or is on its way to."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has no work, neither begun nor waiting."""
+        return self.in_flight == 0 and self.oldest_waiter_s == inf
+
+    @property
+    def told(self) -> bool:
+        """Whether it was told to make room and has not begun."""
+        return self.goes_to is not None and self.moving is None
+
+    @property
+    def gib(self) -> float:
+        """What it takes of each of its devices now."""
+        if self.moving is None or (self.level != 0 and self.goes_to == STOPPED):
+            return self.gib_at(self.level)
+        return self.awake_gib  # also from level 1 to 2, for which weights come back for a moment
+
+    def gib_at(self, level: int) -> float:
+        """Return what it would take of each of its devices at that level."""
+        if level == 0:
+            return self.awake_gib
+        return 0.0 if level == STOPPED else self.asleep_gib
+
+
+class WakeNow(NamedTuple):
+    """There is room, and no other transition on its devices: it may begin to wake."""
+
+    upstream: UpstreamKey
+
+
+class MakeRoom(NamedTuple):
+    """Admit nobody any more, and sleep at `level` once those in flight have ended."""
+
+    upstream: UpstreamKey
+    level: int
+    for_upstream: UpstreamKey
+
+
+class StayAwake(NamedTuple):
+    """Nobody needs the room any more that it was to make."""
+
+    upstream: UpstreamKey
+
+
+class NeverFits(NamedTuple):
+    """It cannot be awake beside what may not make room; `detail` has the sum."""
+
+    upstream: UpstreamKey
+    detail: str
+
+
+RoomOrder = WakeNow | MakeRoom | StayAwake | NeverFits
+
+
+class Plan(NamedTuple):
+    """What is to be done now, who waits for what, and when time alone will change it."""
+
+    orders: tuple[RoomOrder, ...]
+    waits_for: Mapping[UpstreamKey, str]
+    """Of each that wants to wake and may not yet: what it waits for, in words."""
+    next_s: float
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan as it grows; `gone` are those who make room already, and where they go."""
+
+    orders: list[RoomOrder] = field(default_factory=list)
+    waits_for: dict[UpstreamKey, str] = field(default_factory=dict)
+    next_s: float = inf
+    needed: set[UpstreamKey] = field(default_factory=set)
+    taken: set[int] = field(default_factory=set)
+    host_gib: float = 0.0
+
+
+def plan(occupants: Sequence[Occupant], limits: RoomLimits, now: float) -> Plan:
+    """Return who may wake and who has to make room, by the rules above."""
+    draft = _Draft(host_gib=fsum(one.weights_gib for one in occupants if one.level == 1))
+    gib = {
+        device: fsum(one.gib for one in occupants if device in one.devices)
+        for device in limits.device_gib
+    }
+    draft.taken = {device for one in occupants if one.moving for device in one.devices}
+    asking = [one for one in occupants if one.asks_since_s is not None and one.moving is None]
+    for one in sorted(asking, key=_turn):
+        if impossible := _never_fits(one, occupants, limits):
+            draft.orders.append(NeverFits(one.upstream, impossible))
+        else:
+            _serve(one, occupants, limits, gib, draft, now)
+            draft.taken.update(one.devices)
+    for one in occupants:
+        if one.told and one.upstream not in draft.needed:
+            draft.orders.append(StayAwake(one.upstream))
+    return Plan(tuple(draft.orders), draft.waits_for, draft.next_s)
+
+
+def _turn(one: Occupant) -> tuple[float, str]:
+    return (inf if one.asks_since_s is None else one.asks_since_s, one.upstream)
+
+
+def _serve(
+    one: Occupant,
+    occupants: Sequence[Occupant],
+    limits: RoomLimits,
+    gib: dict[int, float],
+    draft: _Draft,
+    now: float,
+) -> None:
+    others = [other for other in occupants if other is not one]
+    grows_gib = one.awake_gib - one.gib
+    lacking = {
+        device: gib[device] + grows_gib - limits.device_gib[device]
+        for device in one.devices
+        if device in limits.device_gib
+    }
+    lacking = {device: short for device, short in lacking.items() if short > _ROUNDING_GIB}
+    busy = draft.taken.intersection(one.devices)
+    if not lacking:
+        if busy:
+            draft.waits_for[one.upstream] = f"another transition on GPU {_listed(busy)}"
+        else:
+            draft.orders.append(WakeNow(one.upstream))
+            for device in one.devices:
+                gib[device] = gib.get(device, 0.0) + grows_gib
+        return
+    leaving = [
+        other
+        for other in others
+        if other.goes_to is not None and any(device in lacking for device in other.devices)
+    ]
+    for other in leaving:
+        draft.needed.add(other.upstream)
+        _shorten(lacking, other, other.gib - other.gib_at(other.goes_to or 0))
+    if lacking:
+        lacking = _ask_for_room(one, others, limits, lacking, draft, now)
+    names = _listed(sorted({*_wanted_of(one, others, draft)}))
+    draft.waits_for[one.upstream] = f"room made by {names}" if names else "room on its GPUs"
+    # What is being freed is meant for this one: nobody behind it may take it.
+    for device in one.devices:
+        gib[device] = gib.get(device, 0.0) + grows_gib
+
+
+def _wanted_of(one: Occupant, others: Iterable[Occupant], draft: _Draft) -> Iterator[str]:
+    for other in others:
+        if other.upstream in draft.needed and set(other.devices) & set(one.devices):
+            yield other.upstream
+
+
+def _ask_for_room(
+    one: Occupant,
+    others: Sequence[Occupant],
+    limits: RoomLimits,
+    lacking: dict[int, float],
+    draft: _Draft,
+    now: float,
+) -> dict[int, float]:
+    """Tell as many to make room as are needed, or nobody while that would not be enough."""
+    able: list[tuple[Occupant, int]] = []
+    for other in others:
+        if not _may_make_room(other, lacking, draft):
+            continue
+        from_s = _may_leave_from_s(other, one, limits)
+        if from_s > now:
+            draft.next_s = min(draft.next_s, from_s)
+            continue
+        able.append((other, _level_for(other, limits, draft)))
+    able.sort(key=_first_to_go)
+    chosen = _fewest(able, lacking)
+    if chosen is None:
+        return lacking
+    for other, level in chosen:
+        draft.needed.add(other.upstream)
+        if level == 1:
+            draft.host_gib += other.weights_gib
+        draft.orders.append(MakeRoom(other.upstream, level, one.upstream))
+    return {}
+
+
+def _may_make_room(other: Occupant, lacking: Mapping[int, float], draft: _Draft) -> bool:
+    if other.pinned or other.moving is not None or other.goes_to is not None:
+        return False
+    if other.upstream in draft.needed or not any(device in lacking for device in other.devices):
+        return False
+    if other.level == 0:
+        return bool(other.levels)
+    return STOPPED in other.levels and other.level != STOPPED and other.asks_since_s is None
+
+
+def _may_leave_from_s(other: Occupant, asking: Occupant, limits: RoomLimits) -> float:
+    """Return the instant from which `other` has to make room for the one that asks."""
+    if other.idle or other.level != 0:
+        return -inf
+    assert asking.asks_since_s is not None
+    stay_s = min(limits.stay_factor * other.switch_cost_s, limits.max_turn_wait_s)
+    stays_until_s = other.woke_s + stay_s
+    if other.oldest_waiter_s < asking.asks_since_s:  # its own queue was here first
+        return max(stays_until_s, asking.asks_since_s + limits.max_turn_wait_s)
+    return stays_until_s
+
+
+def _level_for(other: Occupant, limits: RoomLimits, draft: _Draft) -> int:
+    """Return the shallowest level that it can go to and that the host has room for."""
+    if other.level != 0:
+        return STOPPED
+    for level in sorted(other.levels):
+        if level != 1 or draft.host_gib + other.weights_gib <= limits.host_gib + _ROUNDING_GIB:
+            return level
+    return max(other.levels)
+
+
+def _first_to_go(pair: tuple[Occupant, int]) -> tuple[bool, bool, int, float, float, str]:
+    other, _ = pair
+    return (
+        other.level != 0,  # sleepers last: they only leave a residue behind
+        not other.idle,
+        other.priority,
+        other.active_s,
+        other.switch_cost_s,
+        other.upstream,
+    )
+
+
+def _fewest(
+    able: Sequence[tuple[Occupant, int]], lacking: Mapping[int, float]
+) -> list[tuple[Occupant, int]] | None:
+    """Return who is enough, in order, leaving out whom it also goes without; None: all are not."""
+    chosen: list[tuple[Occupant, int]] = []
+    left = dict(lacking)
+    for other, level in able:
+        if not left:
+            break
+        if any(device in left for device in other.devices):
+            chosen.append((other, level))
+            _shorten(left, other, other.gib - other.gib_at(level))
+    if left:
+        return None
+    for pair in chosen[:-1]:
+        rest = [kept for kept in chosen if kept is not pair]
+        left = dict(lacking)
+        for other, level in rest:
+            _shorten(left, other, other.gib - other.gib_at(level))
+        if not left:
+            chosen = rest
+    return chosen
+
+
+def _shorten(lacking: dict[int, float], other: Occupant, gib: float) -> None:
+    for device in other.devices:
+        if device in lacking:
+            lacking[device] -= gib
+            if lacking[device] <= _ROUNDING_GIB:
+                del lacking[device]
+
+
+def _never_fits(one: Occupant, occupants: Sequence[Occupant], limits: RoomLimits) -> str:
+    """Say why it can never be awake beside those that stay, if so."""
+    others = [other for other in occupants if other is not one]
+    for device in one.devices:
+        there_is = limits.device_gib.get(device, inf)
+        stay = {other.upstream: _least_gib(other) for other in others if device in other.devices}
+        need_gib = one.awake_gib + fsum(stay.values())
+        if need_gib > there_is + _ROUNDING_GIB:
+            rest = " + ".join(f"{gib:.1f} of {name}" for name, gib in stay.items() if gib)
+            return (
+                f"GPU {device} has {there_is:.1f} GiB; {one.upstream} needs {one.awake_gib:.1f}"
+                + (f" beside {rest}" if rest else "")
+            )
+    return ""
+
+
+def _least_gib(other: Occupant) -> float:
+    """Return what it takes when it has made all the room that it can."""
+    if other.pinned or not other.levels:
+        return other.gib
+    return other.gib_at(max(other.levels))
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(str(value) for value in values)
