@@ -198,6 +198,13 @@ def test_weights_of_two_that_go_at_once_are_added_up():
     assert found == [MakeRoom(A, 1, C), MakeRoom(B, 2, C)]
 
 
+def test_weights_of_two_that_go_for_different_ones_are_added_up():
+    limits = replace(ONE_GPU, device_gib={0: 10.0, 1: 10.0}, host_gib=10.0)
+    a, b = engine(A, weights_gib=6.0), engine(B, devices=(1,), weights_gib=6.0)
+    found = orders(a, b, asks(C, 1.0), asks(D, 2.0, devices=(1,)), limits=limits)
+    assert found == [MakeRoom(A, 1, C), MakeRoom(B, 2, D)]
+
+
 def test_the_residue_of_sleepers_goes_where_sleep_is_not_enough():
     """Case S30, V10: three sleepers leave 2 GiB each on a GPU of 20."""
     sleepers = [

@@ -241,23 +241,21 @@ def _ask_for_room(
     now: float,
 ) -> dict[int, float]:
     """Tell as many to make room as are needed, or nobody while that would not be enough."""
-    able: list[tuple[Occupant, int]] = []
+    able: list[Occupant] = []
     for other in others:
-        if not _may_make_room(other, lacking, draft):
-            continue
-        from_s = _may_leave_from_s(other, one, limits)
-        if from_s > now:
-            draft.next_s = min(draft.next_s, from_s)
-            continue
-        able.append((other, _level_for(other, limits, draft)))
+        if _may_make_room(other, lacking, draft):
+            from_s = _may_leave_from_s(other, one, limits)
+            if from_s > now:
+                draft.next_s = min(draft.next_s, from_s)
+            else:
+                able.append(other)
     able.sort(key=_first_to_go)
-    chosen = _fewest(able, lacking)
+    chosen = _fewest(_with_levels(able, limits, draft.host_gib), lacking)
     if chosen is None:
         return lacking
     for other, level in chosen:
         draft.needed.add(other.upstream)
-        if level == 1:
-            draft.host_gib += other.weights_gib
+        draft.host_gib += other.weights_gib if level == 1 else 0.0
         draft.orders.append(MakeRoom(other.upstream, level, one.upstream))
     return {}
 
@@ -284,18 +282,22 @@ def _may_leave_from_s(other: Occupant, asking: Occupant, limits: RoomLimits) -> 
     return stays_until_s
 
 
-def _level_for(other: Occupant, limits: RoomLimits, draft: _Draft) -> int:
-    """Return the shallowest level that it can go to and that the host has room for."""
-    if other.level != 0:
-        return STOPPED
-    for level in sorted(other.levels):
-        if level != 1 or draft.host_gib + other.weights_gib <= limits.host_gib + _ROUNDING_GIB:
-            return level
-    return max(other.levels)
+def _with_levels(
+    able: Iterable[Occupant], limits: RoomLimits, host_gib: float
+) -> list[tuple[Occupant, int]]:
+    """Send each to the shallowest level that it knows and that the host still has room for."""
+    found = []
+    for other in able:
+        level = STOPPED
+        if other.level == 0:
+            fits = host_gib + other.weights_gib <= limits.host_gib + _ROUNDING_GIB
+            level = min((to for to in other.levels if to != 1 or fits), default=max(other.levels))
+        host_gib += other.weights_gib if level == 1 else 0.0
+        found.append((other, level))
+    return found
 
 
-def _first_to_go(pair: tuple[Occupant, int]) -> tuple[bool, bool, int, float, float, str]:
-    other, _ = pair
+def _first_to_go(other: Occupant) -> tuple[bool, bool, int, float, float, str]:
     return (
         other.level != 0,  # sleepers last: they only leave a residue behind
         not other.idle,
