@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from simulator.cli import option_parser as reading
+from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser
 from simulator.cli.options import UsageError, replay_of, simulate_of, sweep_of
 from simulator.exact.validate import LIMIT, Finding, cases, findings
@@ -48,8 +48,8 @@ def simulate(given: Given) -> int:
     """Carry out `simulate`; returns 0."""
     command = simulate_of(given)
     console = Console(stderr=True)
-    with progress(console, "simulating") as told:
-        (result,) = _experiment(command, told)
+    with progress(console, "simulating") as on_progress:
+        (result,) = _experiment(command, on_progress)
     if command.json:
         print(as_json(simulate_document(command, result)))
     else:
@@ -97,17 +97,17 @@ def validate(given: Given) -> int:
     """Carry out `validate`; returns 1 when a value is beyond the limit, else 0."""
     options = OptionParser(given)
     full = options.flag("--full")
-    requests = options.take("--requests", reading.whole(1000), 20_000 if full else 5_000)
+    requests = options.take("--requests", parsers.whole(1000), 20_000 if full else 5_000)
     plan = Plan(
-        seed=options.take("--seed", reading.whole(0), 1),
-        replications=options.take("--reps", reading.whole(5), 20),
-        jobs=options.take("--jobs", reading.whole(1), cores()),
-        driver=options.take("--driver", reading.one_of("simpy", "heap"), "heap"),
+        seed=options.take("--seed", parsers.whole(0), 1),
+        replications=options.take("--reps", parsers.whole(5), 20),
+        jobs=options.take("--jobs", parsers.whole(1), cores()),
+        driver=options.take("--driver", parsers.one_of("simpy", "heap"), "heap"),
     )
     options.done()
     wanted = cases(requests, full=full)
-    with progress(Console(stderr=True), "validating") as told:
-        results = experiment([case.scenario for case in wanted], plan, told)
+    with progress(Console(stderr=True), "validating") as on_progress:
+        results = experiment([case.scenario for case in wanted], plan, on_progress)
     found = [
         finding
         for case, result in zip(wanted, results, strict=True)
@@ -155,20 +155,22 @@ COMMANDS: dict[str, Callable[[Given], int]] = {
 # How
 
 
-def _experiment(command: StudyRequest, told: Callable[[int, int], None] | None) -> list[Result]:
+def _experiment(
+    command: StudyRequest, on_progress: Callable[[int, int], None] | None
+) -> list[Result]:
     try:
-        return experiment(command.scenarios, command.plan, told)
+        return experiment(command.scenarios, command.plan, on_progress)
     except ClusterError as error:
         raise UsageError([f"--dask: {error}"]) from None
 
 
 def _choice(command: StudyRequest) -> Choice:
-    with progress(Console(stderr=True), "sweeping") as told:
-        results = _experiment(command, told)
+    with progress(Console(stderr=True), "sweeping") as on_progress:
+        results = _experiment(command, on_progress)
     known = results[0].replications[0].metrics
     unknown = [name for name in command.slo if name not in known]
     if unknown:
-        raise UsageError([f"--slo: {name} is no metric" for name in unknown])
+        raise UsageError([f"--slo: {name} is not a metric" for name in unknown])
     return choose(command.scenarios, results, command.slo)
 
 

@@ -178,7 +178,7 @@ def one_of(*names: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text not in names:
-            raise ValueError(f"{text!r} is none of {', '.join(names)}")
+            raise ValueError(f"{text!r} is not one of {', '.join(names)}")
         return text
 
     return parse
@@ -195,7 +195,7 @@ def law(text: str, *, constant: str = "const", unit: str = "S") -> Distribution:
         mean, sigma = pair_of(above(0))(rest)
         return Distribution("lognormal", mean, sigma)
     known = f"{constant}:{unit}, exp:{unit}, lognormal:{unit},SIGMA"
-    raise ValueError(f"{text!r} is none of {known}")
+    raise ValueError(f"{text!r} is not one of {known}")
 
 
 def patience(text: str) -> Distribution:
@@ -204,7 +204,7 @@ def patience(text: str) -> Distribution:
         return NEVER
     kind, _, rest = text.partition(":")
     if kind not in {"exp", "const"}:
-        raise ValueError(f"{text!r} is none of none, exp:S, const:S")
+        raise ValueError(f"{text!r} is not one of none, exp:S, const:S")
     return Distribution("exp" if kind == "exp" else "const", above(0)(rest))
 
 
@@ -227,7 +227,7 @@ def retry(text: str) -> Retry:
                 raise ValueError(f"{rest!r}: the chance must be at most 1")
             return Retry(kind="exp", pause_s=pause_s, chance=chance)
         case _:
-            raise ValueError(f"{text!r} is none of none, openai, anthropic, fixed:S,N, exp:S,P")
+            raise ValueError(f"{text!r} is not one of none, openai, anthropic, fixed:S,N, exp:S,P")
 
 
 def replicas(text: str) -> tuple[int, int]:
@@ -244,5 +244,5 @@ def picture(text: str) -> Path:
     if path.suffix not in {".html", ".png", ".svg"}:
         raise ValueError(f"{text!r} ends in none of .html, .png, .svg")
     if not path.absolute().parent.is_dir():
-        raise ValueError(f"{path.parent} is no folder")
+        raise ValueError(f"{path.parent} is not a folder")
     return path

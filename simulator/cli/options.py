@@ -10,9 +10,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
-from simulator.cli import option_parser as reading
+from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
-from simulator.model.scenario import Pick, Scenario, Tiers
+from simulator.model.scenario import Balancing, Scenario, Tiers
 from simulator.study.experiment import Plan, cores
 from simulator.study.request import StudyRequest
 from simulator.traffic.distributions import NEVER, Distribution, empirical
@@ -36,9 +36,9 @@ DEFAULT_SLO = {"lost_share": 0.01}
 def simulate_of(given: Mapping[str, Any]) -> StudyRequest:
     """Return what `simulate` is asked; raises UsageError."""
     options = OptionParser(given)
-    cap = options.take("--cap", reading.whole(1), 1)
-    queue = options.take("--queue", reading.whole(0), 0)
-    timeout_s = options.take("--timeout", reading.timeout, DEFAULT_TIMEOUT_S)
+    cap = options.take("--cap", parsers.whole(1), 1)
+    queue = options.take("--queue", parsers.whole(0), 0)
+    timeout_s = options.take("--timeout", parsers.timeout, DEFAULT_TIMEOUT_S)
     return _command(options, [cap], [queue], [timeout_s])
 
 
@@ -63,9 +63,9 @@ def replay_of(given: Mapping[str, Any]) -> StudyRequest:
 
 def _grid(options: OptionParser) -> tuple[list[int], list[int], list[float]]:
     return (
-        options.take("--cap", reading.wholes(1), [1]),
-        options.take("--queue", reading.wholes(0), [0]),
-        options.take("--timeout", reading.timeouts, [DEFAULT_TIMEOUT_S]),
+        options.take("--cap", parsers.wholes(1), [1]),
+        options.take("--queue", parsers.wholes(0), [0]),
+        options.take("--timeout", parsers.timeouts, [DEFAULT_TIMEOUT_S]),
     )
 
 
@@ -83,8 +83,8 @@ def _command(
         arrivals, traffic = _arrivals(options, service, max(caps))
     else:
         arrivals, traffic = _recorded(options, Replay(rows=log.rows), name)
-    slots = options.take("--slots", reading.whole(1), 8)
-    count, per_replica = options.take("--replicas", reading.replicas, (1, slots))
+    slots = options.take("--slots", parsers.whole(1), 8)
+    count, per_replica = options.take("--replicas", parsers.replicas, (1, slots))
     if "--replicas" in options and "--slots" in options:
         options.fault("--slots", "--replicas says it already")
     requests, warmup = _length(options, arrivals)
@@ -96,17 +96,17 @@ def _command(
         service=service,
         replicas=count,
         slots=per_replica,
-        pick=cast("Pick", options.take("--pick", _PICK, "least")),
-        retry=options.take("--retry", reading.retry, NO_RETRY),
-        patience=options.take("--patience", reading.patience, NEVER),
-        hang_up=options.take("--hang-up", reading.share, 0.0),
+        balancing=cast("Balancing", options.take("--pick", _PICK, "least")),
+        retry=options.take("--retry", parsers.retry, NO_RETRY),
+        patience=options.take("--patience", parsers.patience, NEVER),
+        hang_up=options.take("--hang-up", parsers.share, 0.0),
         tiers=_tiers(options),
         requests=requests,
         warmup=warmup,
     )
     plan = _plan(options, base)
     slo = options.take("--slo", _slo, DEFAULT_SLO)
-    plot = options.take("--plot", reading.picture, None)
+    plot = options.take("--plot", parsers.picture, None)
     options.done()
     return StudyRequest(
         scenarios=tuple(base.at(*limits) for limits in product(caps, queues, timeouts_s)),
@@ -119,16 +119,16 @@ def _command(
     )
 
 
-_PICK = reading.one_of("least", "random", "round-robin")
+_PICK = parsers.one_of("least", "random", "round-robin")
 
 
 def _plan(options: OptionParser, scenario: Scenario) -> Plan:
     replications = DEFAULT_REPLICATIONS if scenario.random else 1
     return Plan(
-        seed=options.take("--seed", reading.whole(0), 1),
-        replications=options.take("--reps", reading.whole(1), replications),
-        jobs=options.take("--jobs", reading.whole(1), cores()),
-        driver=options.take("--driver", reading.one_of("simpy", "heap"), "simpy"),
+        seed=options.take("--seed", parsers.whole(0), 1),
+        replications=options.take("--reps", parsers.whole(1), replications),
+        jobs=options.take("--jobs", parsers.whole(1), cores()),
+        driver=options.take("--driver", parsers.one_of("simpy", "heap"), "simpy"),
         check=options.flag("--check"),
         dask=options.take("--dask", str, None),
     )
@@ -141,9 +141,9 @@ def _length(options: OptionParser, arrivals: Arrivals | Closed) -> tuple[int | N
         return arrivals.count, 0
     endless = isinstance(arrivals, Renewal | Modulated | Closed)
     default = DEFAULT_REQUESTS if endless else None
-    requests = options.take("--requests", reading.whole(1), default)
+    requests = options.take("--requests", parsers.whole(1), default)
     usual = requests // WARMUP_SHARE if endless and requests else 0
-    warmup = options.take("--warmup", reading.whole(0), usual)
+    warmup = options.take("--warmup", parsers.whole(0), usual)
     if requests is not None and warmup >= requests:
         options.fault("--warmup", f"{warmup} of {requests} requests leaves none to measure")
     return requests, warmup
@@ -154,7 +154,7 @@ def _tiers(options: OptionParser) -> Tiers | None:
         options.needs(option, "--sleep")
     if "--sleep" not in options:
         return None
-    seconds = reading.pair_of(reading.at_least(0))
+    seconds = parsers.pair_of(parsers.at_least(0))
     tiers = Tiers(idle_s=options.take("--sleep", seconds, (0.0, 0.0)))
     first, second = tiers.idle_s
     if first and second and second <= first:
@@ -163,7 +163,7 @@ def _tiers(options: OptionParser) -> Tiers | None:
         tiers,
         wake_s=options.take("--wake", seconds, tiers.wake_s),
         fall_s=options.take("--fall", seconds, tiers.fall_s),
-        hold_s=options.take("--hold-limit", reading.pair_of(reading.above(0)), tiers.hold_s),
+        hold_s=options.take("--hold-limit", parsers.pair_of(parsers.above(0)), tiers.hold_s),
     )
 
 
@@ -183,7 +183,7 @@ def _arrivals(
         options.fault("--arrivals-law", "goes with --rate or --rho only")
     match kinds[:1]:
         case ["--burst"]:
-            count = options.take("--burst", reading.whole(1), 1)
+            count = options.take("--burst", parsers.whole(1), 1)
             return Burst(count=count), {"arrivals": "burst", "burst": count}
         case ["--clients"]:
             return _closed(options)
@@ -196,8 +196,8 @@ def _arrivals(
 def _closed(options: OptionParser) -> tuple[Closed, dict[str, object]]:
     if "--think" not in options:
         options.fault("--clients", "needs --think: how long they think")
-    clients = options.take("--clients", reading.whole(1), 1)
-    think_s = options.take("--think", reading.above(0), 1.0)
+    clients = options.take("--clients", parsers.whole(1), 1)
+    think_s = options.take("--think", parsers.above(0), 1.0)
     words: dict[str, object] = {"arrivals": "closed loop", "clients": clients, "think_s": think_s}
     return Closed(clients=clients, think_s=think_s), words
 
@@ -219,9 +219,9 @@ def _trace(options: OptionParser) -> tuple[Arrivals, dict[str, object]]:
 def _recorded(
     options: OptionParser, arrivals: Replay, name: str
 ) -> tuple[Replay, dict[str, object]]:
-    thin = options.take("--thin", reading.share, 1.0)
-    stretch = options.take("--stretch", reading.above(0), 1.0)
-    bootstrap_s = options.take("--bootstrap", reading.above(0), 0.0)
+    thin = options.take("--thin", parsers.share, 1.0)
+    stretch = options.take("--stretch", parsers.above(0), 1.0)
+    bootstrap_s = options.take("--bootstrap", parsers.above(0), 0.0)
     words: dict[str, object] = {"arrivals": "trace", "trace": name, "thin": thin}
     words |= {"stretch": stretch, "bootstrap_s": bootstrap_s}
     words["trace_requests"] = len(arrivals.rows.at_s)
@@ -232,10 +232,10 @@ def _recorded(
 def _stream(
     options: OptionParser, service: Service, cap: int
 ) -> tuple[Arrivals, dict[str, object]]:
-    rho = options.take("--rho", reading.above(0), DEFAULT_RHO)
+    rho = options.take("--rho", parsers.above(0), DEFAULT_RHO)
     mean_s = service.mean_alone_s
     if "--rate" in options:
-        rate = options.take("--rate", reading.above(0), 1.0)
+        rate = options.take("--rate", parsers.above(0), 1.0)
         rho = rate * mean_s / cap if mean_s else 0.0
     elif mean_s:
         rate = float(f"{rho * cap / mean_s:.12g}")  # 2.4, not 2.4000000000000004
@@ -255,13 +255,13 @@ def _arrivals_law(text: str) -> Renewal | Modulated:
     if text == "poisson":
         return Renewal(rate=1.0)
     if kind == "gamma":
-        return Renewal(rate=1.0, cv=reading.above(0)(rest))
+        return Renewal(rate=1.0, cv=parsers.above(0)(rest))
     if kind == "mmpp":
-        parts = [reading.above(0)(part) for part in rest.split(",")]
+        parts = [parsers.above(0)(part) for part in rest.split(",")]
         if len(parts) != 3:
             raise ValueError(f"mmpp needs RATIO,HIGH_S,LOW_S, not {rest!r}")
         return Modulated(rate=1.0, ratio=parts[0], high_s=parts[1], low_s=parts[2])
-    raise ValueError(f"{text!r} is none of poisson, gamma:CV, mmpp:RATIO,HIGH_S,LOW_S")
+    raise ValueError(f"{text!r} is not one of poisson, gamma:CV, mmpp:RATIO,HIGH_S,LOW_S")
 
 
 # What it costs
@@ -283,7 +283,7 @@ def _service(options: OptionParser, log: AccessLog | None) -> Service:
             prompt=options.take("--prompt", _tokens, Distribution("exp", 1024.0)),
             output=options.take("--output", _tokens, Distribution("exp", 256.0)),
         )
-    slowdown = options.take("--slowdown", reading.at_least(0), service.slowdown)
+    slowdown = options.take("--slowdown", parsers.at_least(0), service.slowdown)
     return replace(service, slowdown=slowdown)
 
 
@@ -301,16 +301,16 @@ def _logged(log: AccessLog) -> Service:
 def _service_law(text: str) -> Service:
     kind, _, name = text.partition(":")
     if kind in {"hold", "exp", "lognormal"}:
-        return Service(seconds=reading.law(text, constant="hold"))
+        return Service(seconds=parsers.law(text, constant="hold"))
     if kind != "profile":
         laws = "hold:S, exp:S, lognormal:S,SIGMA, profile:NAME, profile:FILE"
-        raise ValueError(f"{text!r} is none of {laws}")
+        raise ValueError(f"{text!r} is not one of {laws}")
     if name == "hold-2s":
         return Service(seconds=Distribution("const", 2.0))
     if name in PROFILES:
         return Service(profile=PROFILES[name])
     if not Path(name).exists():
-        raise ValueError(f"{name!r} is no file and none of {', '.join(PROFILES)}, hold-2s")
+        raise ValueError(f"{name!r} is not a file and not one of {', '.join(PROFILES)}, hold-2s")
     profile = read_profile(Path(name))
     if isinstance(profile, MeasuredSeconds):
         return Service(seconds=profile.seconds, slowdown=profile.slowdown, source=profile.source)
@@ -318,7 +318,7 @@ def _service_law(text: str) -> Service:
 
 
 def _tokens(text: str) -> Distribution:
-    return reading.law(text, unit="N")
+    return parsers.law(text, unit="N")
 
 
 def _slo(text: str) -> dict[str, float]:
@@ -328,6 +328,6 @@ def _slo(text: str) -> dict[str, float]:
         if not equals:
             raise ValueError(f"{part!r} is not METRIC=LIMIT")
         if not name.endswith(("_s", "_share", "_per_s", "utilization", "_mean", "_max")):
-            raise ValueError(f"{name!r} is no metric")
-        limits[name.strip()] = reading.number(value)
+            raise ValueError(f"{name!r} is not a metric")
+        limits[name.strip()] = parsers.number(value)
     return limits

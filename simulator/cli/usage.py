@@ -41,7 +41,7 @@ _CLIENTS = """\
 Clients:
   --retry HOW               none | openai | anthropic | fixed:S,N (after S seconds, N times) |
                             exp:S,P (after Exp(S), each time with chance P). Default none.
-  --patience LAW            none | exp:S | const:S: leave the line after that. Default none.
+  --patience LAW            none | exp:S | const:S: leave the queue after that. Default none.
   --hang-up P               Share of clients that leave in the middle of their answer.
 """
 
@@ -59,16 +59,16 @@ Run:
 """
 
 SIMULATE = f"""\
-What would this traffic meet before an engine with this cap and this line?
+What would this traffic meet before an engine with this cap and this queue?
 
 Usage:
   frontdoor simulate --cap N --queue N [options]
 
 Options:
   --cap N                   Slots that may be in flight.
-  --queue N                 Places in the line.
-  --timeout S               Longest wait in the line, or none; default 30.
-  --plot FILE               Draw waits, occupancy and line: .html, .png or .svg.
+  --queue N                 Places in the queue.
+  --timeout S               Longest wait in the queue, or none; default 30.
+  --plot FILE               Draw waits, occupancy and queue: .html, .png or .svg.
 
 {_TRAFFIC}
 {_ENGINE}
@@ -76,7 +76,7 @@ Options:
 {_RUN}"""
 
 SWEEP = f"""\
-Which cap, line and timeout suit this traffic?
+Which cap, queue and timeout suit this traffic?
 
 Usage:
   frontdoor sweep --cap LIST --queue LIST --timeout LIST [options]
@@ -96,7 +96,7 @@ Options:
 {_RUN}"""
 
 REPLAY = f"""\
-What would the logged traffic have met with another cap and another line?
+What would the logged traffic have met with another cap and another queue?
 
 Usage:
   frontdoor replay LOG --cap LIST --queue LIST [options]
@@ -168,8 +168,8 @@ USAGE: dict[str, str] = {
 """Help text by command."""
 
 SUMMARY: dict[str, str] = {
-    "simulate": "What would this traffic meet with this cap and this line? No GPU is touched.",
-    "sweep": "Which cap, line and timeout suit this traffic?",
+    "simulate": "What would this traffic meet with this cap and this queue? No GPU is touched.",
+    "sweep": "Which cap, queue and timeout suit this traffic?",
     "validate": "Compare the simulator with exact theory.",
     "replay": "What would the logged traffic have met with other limits?",
     "calibrate": "Fit a service profile to a log.",

@@ -2,7 +2,7 @@
 
 Rule 1: rates change only at events (start, prefill's end, finish, abort, gate), never in between.
 Rule 2: no speed is frozen at a start; a sequence slows down when others join it.
-Rule 3: above `slots` sequences wait in a line of the replica's own, unseen from outside.
+Rule 3: above `slots` sequences wait in a queue of the replica's own, unseen from outside.
 Rule 4: no clock is read; every method is told the instant, and instants never run backwards.
 
 All decoding sequences run at one common rate, so one number, the work that a sequence decoding
@@ -77,7 +77,7 @@ class _Job:
 
 
 class Replica:
-    """`slots` sequences at once, the rest in a line; first come, first served.
+    """`slots` sequences at once, the rest in a queue; first come, first served.
 
     `speed` is asked once for each batch size. Work is in whatever unit `speed` gives a second:
     seconds with `alone_speed`, tokens with a speed in tokens a second.
@@ -96,7 +96,7 @@ class Replica:
             raise ValueError("a speed must be above 0 for every batch")
         self._prefill = prefill
         self._jobs: dict[JobId, _Job] = {}  # all of them, in order of arrival
-        self._line: dict[JobId, _Job] = {}
+        self._queue: dict[JobId, _Job] = {}
         self._heap: list[tuple[float, int, _Job]] = []
         self._reading: deque[_Job] = deque()
         self._decoding = 0
@@ -114,8 +114,8 @@ class Replica:
 
     @property
     def waiting(self) -> int:
-        """Jobs in the replica's own line."""
-        return len(self._line)
+        """Jobs in the replica's own queue."""
+        return len(self._queue)
 
     def __contains__(self, job: JobId) -> bool:
         return job in self._jobs
@@ -141,7 +141,7 @@ class Replica:
     ) -> bool:
         """Take a job in; return whether it runs at once rather than waits.
 
-        It reads `prompt` tokens (only with a `prefill`), does `work`, then `steps` further pieces
+        It reads `prompt` tokens (only with a `prefill`), does `work`, then `steps` further steps
         of `step_work` each. `weight` is the number of slots it takes, never more than there are.
         The caller must have advanced past every earlier event.
         """
@@ -150,7 +150,7 @@ class Replica:
         self._numbers += 1
         weight = min(weight, self.slots)
         new = _Job(job, self._numbers, weight, prompt, work, steps, step_work)
-        self._jobs[job] = self._line[job] = new
+        self._jobs[job] = self._queue[job] = new
         self._fill(now)
         return new.running
 
@@ -241,7 +241,7 @@ class Replica:
         job.gone = True
         del self._jobs[job.id]
         if not job.running:
-            del self._line[job.id]
+            del self._queue[job.id]
             return
         self.running -= job.weight
         if job in self._reading:
@@ -255,12 +255,12 @@ class Replica:
         self._rerate(self._now_s, ended_at)
 
     def _fill(self, now: float) -> None:
-        """Start waiting jobs while the head of the line fits; nobody overtakes it."""
-        while self._admits and self._line:
-            job = next(iter(self._line.values()))
+        """Start waiting jobs while the head of the queue fits; nobody overtakes it."""
+        while self._admits and self._queue:
+            job = next(iter(self._queue.values()))
             if self.running + job.weight > self.slots:
                 return
-            del self._line[job.id]
+            del self._queue[job.id]
             job.running = True
             self.running += job.weight
             self._moments.append(Moment(What.STARTED, job.id, now))

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class BoundedLine:
+class BoundedQueue:
     """M/M/c/K+D: Poisson arrivals, exponential service, c slots, q places, timeout tau."""
 
     cap: int
@@ -142,7 +142,7 @@ def erlang_c(cap: int, load: float) -> float:
     return blocked / (1 - load / cap * (1 - blocked))
 
 
-def endless_line_timed_out(cap: int, rate: float, mean_s: float, timeout_s: float) -> float:
+def endless_queue_timed_out(cap: int, rate: float, mean_s: float, timeout_s: float) -> float:
     """Return the share that times out in an endless line (M/M/c+D)."""
     load, drain = rate * mean_s, cap / mean_s
     excess = rate - drain

@@ -11,7 +11,7 @@ from math import exp, inf
 
 from scipy.special import ndtri
 
-from simulator.exact.closed_form import BoundedLine, endless_line_timed_out, erlang_b, idle_tiers
+from simulator.exact.closed_form import BoundedQueue, endless_queue_timed_out, erlang_b, idle_tiers
 from simulator.exact.markov_chains import (
     closed_loop,
     constant_service_wait,
@@ -119,7 +119,7 @@ def _lines(base: Scenario, *, full: bool) -> Iterator[Case]:
     for load in loads:
         for timeout_s in timeouts_s:
             rate = load * CAP / MEAN_S
-            line = BoundedLine(CAP, QUEUE, rate, MEAN_S, timeout_s)
+            line = BoundedQueue(CAP, QUEUE, rate, MEAN_S, timeout_s)
             told = "no timeout" if timeout_s == inf else f"timeout {timeout_s:g} s"
             yield Case(
                 f"M/M/6/14, load {load:g}, {told}",
@@ -141,7 +141,7 @@ def _insensitive(base: Scenario) -> Iterator[Case]:
 
 def _endless(base: Scenario) -> Iterator[Case]:
     scenario = replace(base, queue=ENDLESS, arrivals=Renewal(rate=2.4))
-    lost = endless_line_timed_out(CAP, 2.4, MEAN_S, 3.0)
+    lost = endless_queue_timed_out(CAP, 2.4, MEAN_S, 3.0)
     yield Case("M/M/6+D, 3 s", replace(scenario, timeout_s=3.0), {"timed_out_share": lost})
     _, wait_s = constant_service_wait(CAP, 2.4, MEAN_S)
     constant = replace(scenario, service=Service(seconds=Distribution("const", MEAN_S)))
@@ -226,17 +226,17 @@ def _replicas(base: Scenario, *, full: bool) -> Iterator[Case]:
         law = two_replicas_at_random(cap, QUEUE, 4, 2.4, MEAN_S)
         yield Case(
             f"two replicas of 4 at random, cap {cap}",
-            replace(scenario, cap=cap, pick="random"),
+            replace(scenario, cap=cap, balancing="random"),
             {
                 "rejected_share": law.rejected,
                 "hidden_wait_mean_s": law.hidden_wait_mean_s,
                 "wait_mean_s": law.wait_mean_s,
             },
         )
-    line = BoundedLine(CAP, QUEUE, 2.4, MEAN_S)
+    line = BoundedQueue(CAP, QUEUE, 2.4, MEAN_S)
     yield Case(
         "two replicas of 4, least outstanding, cap 6",
-        replace(scenario, pick="least", service=replace(EXP, slowdown=1e-12)),
+        replace(scenario, balancing="least", service=replace(EXP, slowdown=1e-12)),
         {"rejected_share": line.rejected, "hidden_wait_mean_s": 0.0},
     )
 

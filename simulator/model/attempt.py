@@ -16,9 +16,9 @@ class Attempt(Ticket):
         "first_s",
         "first_token_s",
         "index",
-        "lined",
         "patience_s",
         "prompt",
+        "queued",
         "replica",
         "started_s",
         "work",
@@ -33,7 +33,7 @@ class Attempt(Ticket):
     work: float
     prompt: float
     patience_s: float
-    lined: bool
+    queued: bool
     """Whether it waits now."""
     replica: int
     started_s: float
@@ -41,15 +41,15 @@ class Attempt(Ticket):
     first_token_s: float
 
 
-def again(visit: Attempt) -> Attempt:
+def again(attempt: Attempt) -> Attempt:
     """Return the same request's next attempt."""
-    following = Attempt(visit.weight)
-    following.index = visit.index
-    following.attempts = visit.attempts + 1
-    following.first_s = visit.first_s
-    following.work = visit.work
-    following.prompt = visit.prompt
-    following.patience_s = visit.patience_s
-    following.lined = False
+    following = Attempt(attempt.weight)
+    following.index = attempt.index
+    following.attempts = attempt.attempts + 1
+    following.first_s = attempt.first_s
+    following.work = attempt.work
+    following.prompt = attempt.prompt
+    following.patience_s = attempt.patience_s
+    following.queued = False
     following.started_s = inf
     return following

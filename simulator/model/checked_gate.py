@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from simulator.model.event_loop import EventLoop
-from simulator.model.invariants import EngineWitness, LineWitness
+from simulator.model.invariants import EngineWitness, QueueWitness
 from simulator.model.run import GateLike, wake_limits
 from simulator.model.scenario import Scenario
 from tornado_frontdoor.core.decisions import (
@@ -60,13 +60,13 @@ class WholeGate(GateLike, Protocol):
         ...
 
 
-class WatchedGate:
+class CheckedGate:
     """The real gate with witnesses beside it; raises their `LawError` at the first fault."""
 
-    def __init__(self, gate: WholeGate, scenario: Scenario, driver: EventLoop) -> None:
+    def __init__(self, gate: WholeGate, scenario: Scenario, loop: EventLoop) -> None:
         self._gate = gate
-        self._driver = driver
-        self._line = LineWitness(
+        self._loop = loop
+        self._queue = QueueWitness(
             scenario.cap, scenario.queue, scenario.timeout_s, tolerance_s=_ROUNDING_S
         )
         self._engine: EngineWitness | None = None
@@ -86,14 +86,14 @@ class WatchedGate:
     def arrive(self, ticket: Ticket) -> Sequence[Decision]:
         """Pass on and judge."""
         self._arrivals += 1
-        self._line.arrived(self._driver.time_s, self._arrivals, ticket.weight)
+        self._queue.arrived(self._loop.time_s, self._arrivals, ticket.weight)
         decisions = self._gate.arrive(ticket)
         self._note("arrived", ticket.number)
         return self._judged(decisions)
 
     def finish(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
         """Pass on and judge."""
-        self._line.ended(self._driver.time_s, ticket.number, outcome)
+        self._queue.ended(self._loop.time_s, ticket.number, outcome)
         decisions = self._gate.finish(ticket, outcome)
         self._note(outcome.label, ticket.number)
         return self._judged(decisions)
@@ -112,19 +112,19 @@ class WatchedGate:
 
     def at_rest(self) -> None:
         """Judge the end, at which nobody is inside."""
-        self._line.at_rest()
-        assert self._gate.duplicate_finishes == 0, "a visit was finished twice"
+        self._queue.at_rest()
+        assert self._gate.duplicate_finishes == 0, "an attempt was finished twice"
 
     def _judged(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
-        now = self._driver.time_s
+        now = self._loop.time_s
         self._note_depth()
         moves = [decision for decision in decisions if isinstance(decision, Admit | Refuse)]
         for decision in decisions:
             if isinstance(decision, Changed):
                 self._judge_engine(decision.state)
-        self._line.decided(now, moves)
-        self._line.settled(now)
-        self._line.agree(self._gate.in_flight, self._gate.queued)
+        self._queue.decided(now, moves)
+        self._queue.settled(now)
+        self._queue.agree(self._gate.in_flight, self._gate.queued)
         for move in moves:
             admitted = isinstance(move, Admit)
             if admitted and self._engine is not None:
@@ -139,9 +139,9 @@ class WatchedGate:
             return
         self._depth = depth
         if depth is None:
-            self._line.resumed(self._driver.time_s)
+            self._queue.resumed(self._loop.time_s)
         else:
-            self._line.held(self._driver.time_s, self._limits.hold_s(depth))
+            self._queue.held(self._loop.time_s, self._limits.hold_s(depth))
 
     def _judge_engine(self, state: EngineState) -> None:
         assert self._engine is not None
@@ -155,9 +155,7 @@ class WatchedGate:
     def _note(self, what: str, number: int) -> None:
         if self.journal is not None:
             gate = self._gate
-            self.journal.append(
-                Entry(self._driver.time_s, what, number, gate.in_flight, gate.queued)
-            )
+            self.journal.append(Entry(self._loop.time_s, what, number, gate.in_flight, gate.queued))
 
 
 _ROUNDING_S = 1e-6

@@ -4,7 +4,7 @@ A witness keeps its own books and shares nothing with the machines it watches. W
 (a test, the simulated model, the live proxy's observer) tells it each event and then each decision,
 in their order; `settled` closes the event. `LawError.law` is the number of the law:
 
-1. In flight never exceeds the cap; inside never exceeds cap + line.
+1. In flight never exceeds the cap; inside never exceeds cap + queue.
 2. Admission is in arrival order among those that did not leave or expire.
 3. Nobody waits, or is turned away as one too many, beside a free slot of an awake engine.
 4. Each ticket ends exactly once, with one outcome, and the books agree with the gauges.
@@ -40,7 +40,7 @@ class _Waiter(NamedTuple):
     held_mark_s: float
 
 
-class LineWitness:
+class QueueWitness:
     """Watches one gate: laws 1 to 6 and 8. Each call is O(1), but for `limits_changed`.
 
     Tickets are known by a number. `tolerance_s` is how far a clock that is not exact may be off:
@@ -58,8 +58,8 @@ class LineWitness:
         self._cap: float = inf if cap is None else cap
         self._queue = queue
         self._timeout_s = queue_timeout_s
-        self._line: OrderedDict[int, _Waiter] = OrderedDict()
-        self._flying: dict[int, int] = {}
+        self._queued: OrderedDict[int, _Waiter] = OrderedDict()
+        self._in_flight: dict[int, int] = {}
         self._used = 0
         self._newcomer: int | None = None
         self._overdue: int | None = None
@@ -77,18 +77,18 @@ class LineWitness:
     def arrived(self, now: float, number: int, weight: int = 1) -> None:
         """Note a new ticket; its decision, if any, follows before `settled`."""
         self._pass(now)
-        if number in self._line or number in self._flying:
+        if number in self._queued or number in self._in_flight:
             raise LawError(4, f"ticket {number} arrives while it is inside")
         self.arrivals += 1
         self._newcomer = number
-        self._line[number] = _Waiter(weight, now, self._awake_s, self._held_s)
+        self._queued[number] = _Waiter(weight, now, self._awake_s, self._held_s)
 
     def ended(self, now: float, number: int, outcome: Outcome) -> None:
         """Note that the driver finished a ticket that waited or was in flight."""
         self._pass(now)
-        if number in self._flying:
-            self._used -= self._flying.pop(number)
-        elif self._line.pop(number, None) is None:
+        if number in self._in_flight:
+            self._used -= self._in_flight.pop(number)
+        elif self._queued.pop(number, None) is None:
             raise LawError(4, f"ticket {number} ends and is not inside")
         self._slot_may_come_free = True
         self.ends[outcome] += 1
@@ -139,18 +139,18 @@ class LineWitness:
     ) -> None:
         """Judge an admission and, where it is told, how long the ticket is said to have waited."""
         self._pass(now)
-        if number not in self._line:
+        if number not in self._queued:
             raise LawError(4, f"ticket {number} is admitted and does not wait")
-        head = next(iter(self._line))
+        head = next(iter(self._queued))
         if number != head:
             raise LawError(2, f"ticket {number} is admitted before {head}, which came earlier")
         if self._held or self._draining:
             raise LawError(7, f"ticket {number} is admitted while capacity is 0")
-        waiter = self._line.pop(number)
+        waiter = self._queued.pop(number)
         self._judge_wait(number, waiter, now, waited_s, held_s)
         if self._awake_s - waiter.awake_mark_s > self._timeout_s + self._tolerance_s:
             raise LawError(5, f"ticket {number} is admitted past its limit")
-        self._flying[number] = waiter.weight
+        self._in_flight[number] = waiter.weight
         self._used += waiter.weight
         self.in_flight_max = max(self.in_flight_max, self._used)
         if self._used > self._cap:
@@ -159,7 +159,7 @@ class LineWitness:
     def refused(self, now: float, number: int, reason: Reason) -> None:
         """Judge a refusal: whether the ticket waits, and whether the reason is true."""
         self._pass(now)
-        waiter = self._line.pop(number, None)
+        waiter = self._queued.pop(number, None)
         if waiter is None:
             raise LawError(4, f"ticket {number} is refused and does not wait")
         match reason:
@@ -186,17 +186,17 @@ class LineWitness:
         overdue, self._overdue = self._overdue, None
         self._slot_may_come_free = False
         self._shorter_limit_s = self._hold_limit_s
-        queued = len(self._line)
+        queued = len(self._queued)
         self.queued_max = max(self.queued_max, queued)
-        if newcomer in self._line and queued > self._places():
-            raise LawError(1, f"ticket {newcomer} waits, and the line is longer than its limit")
-        if overdue in self._line or overdue in self._flying:
+        if newcomer in self._queued and queued > self._places():
+            raise LawError(1, f"ticket {newcomer} waits, and the queue is longer than its limit")
+        if overdue in self._queued or overdue in self._in_flight:
             raise LawError(5, f"ticket {overdue} was past its limit and is inside")
         if not queued:
             return
         if self._draining:
             raise LawError(4, f"{queued} tickets wait after a drain")
-        number, head = next(iter(self._line.items()))
+        number, head = next(iter(self._queued.items()))
         if not self._held and self._used + head.weight <= self._cap:
             raise LawError(3, f"ticket {number} waits beside a free slot")
         if head.weight > self._cap:
@@ -209,22 +209,22 @@ class LineWitness:
     @property
     def inside(self) -> int:
         """Tickets in flight or waiting, by these books."""
-        return len(self._line) + len(self._flying)
+        return len(self._queued) + len(self._in_flight)
 
     def agree(self, in_flight: int, queued: int) -> None:
         """Compare the gate's gauges, and the sum of all ends, with these books."""
-        if (in_flight, queued) != (self._used, len(self._line)):
+        if (in_flight, queued) != (self._used, len(self._queued)):
             raise LawError(
                 4,
                 f"gauges say {in_flight} in flight, {queued} queued; "
-                f"the books {self._used} and {len(self._line)}",
+                f"the books {self._used} and {len(self._queued)}",
             )
         if self.arrivals != self.ends.total() + self.inside:
             raise LawError(4, f"{self.arrivals} arrived, {self.ends.total()} ended")
 
     def engine_saw(self, number: int) -> None:
         """Judge that a ticket's request reached the engine."""
-        if number not in self._flying:
+        if number not in self._in_flight:
             raise LawError(8, f"the request of ticket {number} reached the engine")
 
     def at_rest(self, engine_running: int = 0, engine_waiting: int = 0) -> None:
@@ -262,7 +262,7 @@ class LineWitness:
 
     def _note_overdue(self) -> None:
         """Remember a head that is past its limit by a clock that stops running now."""
-        for number, head in self._line.items():
+        for number, head in self._queued.items():
             if self._overdue_s(head) > self._tolerance_s:
                 self._overdue = number
             return
@@ -275,9 +275,9 @@ class LineWitness:
 
     def _judge_full(self, number: int, waiter: _Waiter) -> None:
         if number != self._newcomer:
-            raise LawError(4, f"ticket {number} lost its place in the line")
-        fits = not self._held and not self._line and self._used + waiter.weight <= self._cap
-        if fits or len(self._line) < self._places():
+            raise LawError(4, f"ticket {number} lost its place in the queue")
+        fits = not self._held and not self._queued and self._used + waiter.weight <= self._cap
+        if fits or len(self._queued) < self._places():
             raise LawError(3, f"ticket {number} is refused as one too many, and there is room")
 
     def _judge_wait(

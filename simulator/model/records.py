@@ -2,8 +2,9 @@
 
 Rule 1: a request is measured when its number is at least the warm-up, whenever it ends.
 Rule 2: time averages run from the first measured arrival to the last arrival; in a terminating
-        run to the last end. An area is kept as the sum of jumps times their instants: one addition
-        for each jump, and nothing to do in between.
+        run to the last end. A `*_time_integral` is kept as if its height were 0 from now on: each
+        jump takes its height times its instant off, so there is one addition for each and nothing
+        to do in between; `_area` adds what the present height has made.
 Rule 3: shares are of logical requests, and a lost request has an infinite latency.
 """
 
@@ -24,20 +25,20 @@ COUNTS = ("offered", "served", "queue_full", "queue_timeout", "left")
 Metrics = dict[str, float | None]
 
 
-class _Reading(NamedTuple):
+class _Snapshot(NamedTuple):
     at_s: float
-    flying: int
-    flying_jumps: float
-    line: int
-    line_jumps: float
+    in_flight: int
+    in_flight_time_integral: float
+    queued: int
+    queued_time_integral: float
 
 
 class Records:
     """The books of one replication."""
 
-    def __init__(self, scenario: Scenario, driver: EventLoop) -> None:
+    def __init__(self, scenario: Scenario, loop: EventLoop) -> None:
         self._scenario = scenario
-        self._driver = driver
+        self._loop = loop
         self._warmup = scenario.warmup
         self.ends: dict[str, int] = {}
         self.offered = 0
@@ -52,28 +53,28 @@ class Records:
         self._add_latency = self.latencies.add
         self.hidden = Tally()
         self.first_tokens = Tally()
-        self._pooled = not scenario.always_has_slots
+        self._by_replicas = not scenario.always_has_slots
         self._tokens = scenario.service.profile is not None
         self._timed = scenario.terminating
-        self._flying = 0
-        self._flying_jumps = 0.0
-        self._line = 0
-        self._line_jumps = 0.0
-        self.flying_max = 0
-        self.line_max = 0
-        self._opened = _Reading(0.0, 0, 0.0, 0, 0.0)
-        self._closed: _Reading | None = None
+        self._in_flight = 0
+        self._in_flight_time_integral = 0.0
+        self._queued = 0
+        self._queued_time_integral = 0.0
+        self.in_flight_max = 0
+        self.queued_max = 0
+        self._opened = _Snapshot(0.0, 0, 0.0, 0, 0.0)
+        self._closed: _Snapshot | None = None
         self._times: StateTimes | None = None
 
     @property
-    def flying(self) -> int:
+    def in_flight(self) -> int:
         """Slots taken now."""
-        return self._flying
+        return self._in_flight
 
     @property
     def inside(self) -> int:
-        """Slots taken and places in the line, now."""
-        return self._flying + self._line
+        """Slots taken and places in the queue, now."""
+        return self._in_flight + self._queued
 
     # What happens
 
@@ -83,81 +84,81 @@ class Records:
         Not called for each of them: one comparison is all that most requests pay.
         """
         if index == self._warmup and index:
-            self._opened = self._reading(at_s)
+            self._opened = self._snapshot(at_s)
         self._settle()
         following = (index // BLOCK + 1) * BLOCK
         return self._warmup if index < self._warmup < following else following
 
-    def lined(self) -> None:
+    def joined_queue(self) -> None:
         """Note that one more waits."""
-        self._line = line = self._line + 1
-        self._line_jumps += self._driver.time_s
-        if line > self.line_max:  # noqa: PLR1730 - as in `admitted`
-            self.line_max = line
+        self._queued = queued = self._queued + 1
+        self._queued_time_integral -= self._loop.time_s
+        if queued > self.queued_max:  # noqa: PLR1730 - as in `admitted`
+            self.queued_max = queued
 
-    def unlined(self) -> None:
+    def left_queue(self) -> None:
         """Note that one less waits."""
-        self._line -= 1
-        self._line_jumps -= self._driver.time_s
+        self._queued -= 1
+        self._queued_time_integral += self._loop.time_s
 
-    def admitted(self, visit: Attempt) -> None:
-        """Note that a visit holds its slots."""
-        weight = visit.weight
-        self._flying = flying = self._flying + weight
-        self._flying_jumps += weight * visit.admitted_s
-        if flying > self.flying_max:  # noqa: PLR1730 - max() would cost more than all the rest
-            self.flying_max = flying
+    def admitted(self, attempt: Attempt) -> None:
+        """Note that an attempt holds its slots."""
+        weight = attempt.weight
+        self._in_flight = in_flight = self._in_flight + weight
+        self._in_flight_time_integral -= weight * attempt.admitted_s
+        if in_flight > self.in_flight_max:  # noqa: PLR1730 - max() would cost more than all the rest
+            self.in_flight_max = in_flight
 
-    def landed(self, visit: Attempt) -> None:
-        """Note that a visit gave its slots back."""
-        weight = visit.weight
-        self._flying -= weight
-        self._flying_jumps -= weight * self._driver.time_s
+    def released(self, attempt: Attempt) -> None:
+        """Note that an attempt gave its slots back."""
+        weight = attempt.weight
+        self._in_flight -= weight
+        self._in_flight_time_integral += weight * self._loop.time_s
 
-    def served(self, visit: Attempt) -> None:
-        """Note that a visit ran to its end."""
-        now = self._driver.time_s
-        weight = visit.weight
-        self._flying -= weight
-        self._flying_jumps -= weight * now
-        if visit.index >= self._warmup:
-            self._add_wait(visit.admitted_s - visit.arrived_s)
-            self._add_latency(now - visit.first_s)
-            if self._pooled:
-                self.hidden.add(visit.started_s - visit.admitted_s)
+    def served(self, attempt: Attempt) -> None:
+        """Note that an attempt ran to its end."""
+        now = self._loop.time_s
+        weight = attempt.weight
+        self._in_flight -= weight
+        self._in_flight_time_integral += weight * now
+        if attempt.index >= self._warmup:
+            self._add_wait(attempt.admitted_s - attempt.arrived_s)
+            self._add_latency(now - attempt.first_s)
+            if self._by_replicas:
+                self.hidden.add(attempt.started_s - attempt.admitted_s)
                 if self._tokens:
-                    self.first_tokens.add(visit.first_token_s - visit.first_s)
+                    self.first_tokens.add(attempt.first_token_s - attempt.first_s)
         if self._timed:
-            self._tell("served")
+            self._note_end("served")
 
-    def refused(self, visit: Attempt) -> None:
+    def refused(self, attempt: Attempt) -> None:
         """Note a refused attempt."""
-        if visit.index >= self._warmup:
+        if attempt.index >= self._warmup:
             self.attempts_refused += 1
-            if visit.attempts == 1:
+            if attempt.attempts == 1:
                 self.first_refused += 1
 
-    def returns(self, visit: Attempt) -> None:
+    def returns(self, attempt: Attempt) -> None:
         """Note that a refused request will come back."""
-        if visit.index >= self._warmup:
+        if attempt.index >= self._warmup:
             self._returns += 1
 
-    def over(self, visit: Attempt, outcome: str) -> None:
+    def over(self, attempt: Attempt, outcome: str) -> None:
         """Note that a logical request ended otherwise than served."""
-        if visit.index >= self._warmup:
+        if attempt.index >= self._warmup:
             self.ends[outcome] = self.ends.get(outcome, 0) + 1
         if self._timed:
-            self._tell(outcome)
+            self._note_end(outcome)
 
-    def met_cold(self, visit: Attempt) -> None:
+    def met_cold(self, attempt: Attempt) -> None:
         """Note that an attempt found the engine not awake."""
-        if visit.index >= self._warmup and visit.attempts == 1:
+        if attempt.index >= self._warmup and attempt.attempts == 1:
             self.cold += 1
 
     def no_more_requests(self) -> None:
         """Note that the last request has come: a steady state ends here."""
         if not self._timed:
-            self._closed = self._reading(self._driver.time_s)
+            self._closed = self._snapshot(self._loop.time_s)
 
     @property
     def attempts(self) -> int:
@@ -169,19 +170,25 @@ class Records:
         self.offered = max(0, requests - self._warmup)
         self._times = times
         if self._closed is None:
-            last_s = self.timeline[-1][0] if self.timeline else self._driver.time_s
-            self._closed = self._reading(last_s)
+            last_s = self.timeline[-1][0] if self.timeline else self._loop.time_s
+            self._closed = self._snapshot(last_s)
         self._settle()
 
     def _settle(self) -> None:
         for tally in (self.waits, self.latencies, self.hidden, self.first_tokens):
             tally.settle()
 
-    def _reading(self, at_s: float) -> _Reading:
-        return _Reading(at_s, self._flying, self._flying_jumps, self._line, self._line_jumps)
+    def _snapshot(self, at_s: float) -> _Snapshot:
+        return _Snapshot(
+            at_s,
+            self._in_flight,
+            self._in_flight_time_integral,
+            self._queued,
+            self._queued_time_integral,
+        )
 
-    def _tell(self, outcome: str) -> None:
-        now = self._driver.time_s
+    def _note_end(self, outcome: str) -> None:
+        now = self._loop.time_s
         if self.timeline and self.timeline[-1][:2] == (now, outcome):
             self.timeline[-1] = (now, outcome, self.timeline[-1][2] + 1)
         else:
@@ -203,28 +210,28 @@ class Records:
         opened, closed = self._opened, self._closed
         assert closed is not None
         window_s = closed.at_s - opened.at_s
-        flying_s = self._area(closed.flying, closed.flying_jumps, closed.at_s) - self._area(
-            opened.flying, opened.flying_jumps, opened.at_s
-        )
-        line_s = self._area(closed.line, closed.line_jumps, closed.at_s) - self._area(
-            opened.line, opened.line_jumps, opened.at_s
-        )
+        slot_seconds = self._area(
+            closed.in_flight, closed.in_flight_time_integral, closed.at_s
+        ) - self._area(opened.in_flight, opened.in_flight_time_integral, opened.at_s)
+        queue_seconds = self._area(
+            closed.queued, closed.queued_time_integral, closed.at_s
+        ) - self._area(opened.queued, opened.queued_time_integral, opened.at_s)
         waits = self.waits.percentiles((0.5, 0.95, 0.99))
         latencies = self.latencies.percentiles((0.5, 0.95, 0.99))
         metrics: Metrics = {
             **share,
             "goodput_per_s": _per(counts["served"], window_s),
             "offered_per_s": _per(self.offered, window_s),
-            "utilization": _per(flying_s, window_s * self._scenario.cap),
-            "queue_length_mean": _per(line_s, window_s),
+            "utilization": _per(slot_seconds, window_s * self._scenario.cap),
+            "queue_length_mean": _per(queue_seconds, window_s),
             "wait_mean_s": self.waits.mean,
             **dict(zip(("wait_p50_s", "wait_p95_s", "wait_p99_s"), waits, strict=True)),
             **dict(
                 zip(("latency_p50_s", "latency_p95_s", "latency_p99_s"), latencies, strict=True)
             ),
             **self._of_all_requests(),
-            "in_flight_max": float(self.flying_max),
-            "queue_depth_max": float(self.line_max),
+            "in_flight_max": float(self.in_flight_max),
+            "queue_depth_max": float(self.queued_max),
             "hidden_wait_mean_s": self._hidden_mean_s(),
         }
         if self._tokens:
@@ -257,7 +264,7 @@ class Records:
         }
 
     def _hidden_mean_s(self) -> float | None:
-        if self._pooled:
+        if self._by_replicas:
             return self.hidden.mean
         return 0.0 if self.waits.count else None
 
@@ -281,8 +288,8 @@ class Records:
         }
 
     @staticmethod
-    def _area(height: int, jumps: float, at_s: float) -> float:
-        return height * at_s - jumps
+    def _area(height: int, integral: float, at_s: float) -> float:
+        return height * at_s + integral
 
 
 def _per(part: float, whole: float) -> float | None:

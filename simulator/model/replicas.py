@@ -1,6 +1,6 @@
 """What serves the admitted: replicas behind one address, or slots that are always free.
 
-Rule 1: the front door does not choose the replica; `pick` models whatever stands between.
+Rule 1: the front door does not choose the replica; `balancing` models whatever stands between.
 Rule 2: a request that finds no slot in its replica waits there, unseen by the front door: that is
         the hidden wait.
 """
@@ -20,30 +20,30 @@ _COMPLETION = int(Order.COMPLETION)
 
 
 class Backend(Protocol):
-    """Takes admitted visits and calls `done(visit)` at the end of each."""
+    """Takes admitted attempts and calls `done(attempt)` at the end of each."""
 
-    def start(self, visit: Attempt) -> None:
-        """Take a visit in now."""
+    def start(self, attempt: Attempt) -> None:
+        """Take an attempt in now."""
         ...
 
-    def abort(self, visit: Attempt) -> None:
-        """Drop a visit whose client has left."""
+    def abort(self, attempt: Attempt) -> None:
+        """Drop an attempt whose client has left."""
         ...
 
 
 class FreeSlots:
-    """Each visit takes its own seconds, whoever else is there: one event and no more."""
+    """Each attempt takes its own seconds, whoever else is there: one event and no more."""
 
-    def __init__(self, driver: EventLoop, done: Callable[[Attempt], None]) -> None:
-        self._at = driver.at
+    def __init__(self, loop: EventLoop, done: Callable[[Attempt], None]) -> None:
+        self._at = loop.at
         self._done = done
 
-    def start(self, visit: Attempt) -> None:
-        """Take a visit in now: at the instant of its grant."""
-        self._at(visit.admitted_s + visit.work, _COMPLETION, self._done, visit)
+    def start(self, attempt: Attempt) -> None:
+        """Take an attempt in now: at the instant of its grant."""
+        self._at(attempt.admitted_s + attempt.work, _COMPLETION, self._done, attempt)
 
-    def abort(self, visit: Attempt) -> None:
-        """Nothing to do: the end of a visit that is gone is ignored."""
+    def abort(self, attempt: Attempt) -> None:
+        """Nothing to do: the end of an attempt that is gone is ignored."""
 
 
 class ReplicaSet:
@@ -53,13 +53,13 @@ class ReplicaSet:
         self,
         scenario: Scenario,
         streams: Streams,
-        driver: EventLoop,
+        loop: EventLoop,
         done: Callable[[Attempt], None],
     ) -> None:
-        self._driver = driver
+        self._loop = loop
         self._done = done
         self._streams = streams
-        self._pick = scenario.pick
+        self._balancing = scenario.balancing
         profile = scenario.service.profile
         self._by_tokens = profile is not None
         self._replicas = [
@@ -72,65 +72,65 @@ class ReplicaSet:
         self._armed_s = [inf] * scenario.replicas
         self._turn = 0
 
-    def start(self, visit: Attempt) -> None:
-        """Take a visit in now, at the replica that is picked."""
-        at = self._picked(visit)
-        visit.replica = at
-        self._inside[at] += visit.weight
-        now = self._driver.time_s
+    def start(self, attempt: Attempt) -> None:
+        """Take an attempt in now, at the replica that is picked."""
+        at = self._picked(attempt)
+        attempt.replica = at
+        self._inside[at] += attempt.weight
+        now = self._loop.time_s
         # One token first, so that its instant is known; work in seconds has no first token.
-        first = 1.0 if self._by_tokens else visit.work
+        first = 1.0 if self._by_tokens else attempt.work
         self._replicas[at].start(
-            visit,
+            attempt,
             first,
             now,
             steps=int(self._by_tokens),
-            step_work=visit.work - first,
-            weight=visit.weight,
-            prompt=visit.prompt,
+            step_work=attempt.work - first,
+            weight=attempt.weight,
+            prompt=attempt.prompt,
         )
         self._settle(at)
 
-    def abort(self, visit: Attempt) -> None:
-        """Drop a visit whose client has left; its slot is free at once."""
-        at = visit.replica
-        if self._replicas[at].abort(visit, self._driver.time_s):
-            self._inside[at] -= visit.weight
+    def abort(self, attempt: Attempt) -> None:
+        """Drop an attempt whose client has left; its slot is free at once."""
+        at = attempt.replica
+        if self._replicas[at].abort(attempt, self._loop.time_s):
+            self._inside[at] -= attempt.weight
             self._settle(at)
 
-    def _picked(self, visit: Attempt) -> int:
+    def _picked(self, attempt: Attempt) -> int:
         count = len(self._replicas)
         if count == 1:
             return 0
-        if self._pick == "least":
+        if self._balancing == "least":
             return self._inside.index(min(self._inside))
-        if self._pick == "random":
+        if self._balancing == "random":
             streams = self._streams
             place = (streams.seed, streams.replication, Purpose.LATE, 1)
-            return int(count * unit(*place, visit.index, visit.attempts))
+            return int(count * unit(*place, attempt.index, attempt.attempts))
         self._turn += 1
         return (self._turn - 1) % count
 
     def _settle(self, at: int) -> None:
         """Note what has happened in a replica, and be called when something will."""
-        now = self._driver.time_s
+        now = self._loop.time_s
         replica = self._replicas[at]
         finished: list[Attempt] = []
-        for what, visit, at_s in replica.moments(now):
-            assert isinstance(visit, Attempt)
+        for what, attempt, at_s in replica.moments(now):
+            assert isinstance(attempt, Attempt)
             if what is What.STARTED:
-                visit.started_s = at_s
+                attempt.started_s = at_s
             elif what is What.STEPPED:
-                visit.first_token_s = at_s
+                attempt.first_token_s = at_s
             else:
-                self._inside[at] -= visit.weight
-                finished.append(visit)
+                self._inside[at] -= attempt.weight
+                finished.append(attempt)
         next_s = replica.next_event()
         if next_s < self._armed_s[at]:
             self._armed_s[at] = next_s
-            self._driver.at(next_s, _COMPLETION, self._wake, (at, next_s))
-        for visit in finished:
-            self._done(visit)
+            self._loop.at(next_s, _COMPLETION, self._wake, (at, next_s))
+        for attempt in finished:
+            self._done(attempt)
 
     def _wake(self, armed: tuple[int, float]) -> None:
         at, at_s = armed

@@ -2,7 +2,7 @@
 
 Rule 1: this module decides nothing that the gate decides. It calls `arrive`, `finish`, `expire`
         and `report` as the proxy's gatekeeper does, and does what the decisions say.
-Rule 2: one timer for the whole line, armed at `next_deadline()`: the head is the first to expire.
+Rule 2: one timer for the whole queue, armed at `next_deadline()`: the head is the first to expire.
 Rule 3: whatever is counted is counted by logical request, attempts besides.
 """
 
@@ -74,14 +74,14 @@ class GateLike(Protocol):
         ...
 
 
-def new_gate(scenario: Scenario, driver: EventLoop, streams: Streams) -> Gate:
+def new_gate(scenario: Scenario, loop: EventLoop, streams: Streams) -> Gate:
     """Return the production gate on simulated time."""
     limits = AdmissionLimits(
         cap=scenario.cap, queue=scenario.queue, queue_timeout_s=scenario.timeout_s
     )
     pacing = Random(int(streams.of(Purpose.PACING).integers(1 << 62)))
     nap = None if scenario.tiers is None else SleepConfig(limits=wake_limits(scenario.tiers))
-    return Gate(SIMULATED, limits, driver, pacing, nap)
+    return Gate(SIMULATED, limits, loop, pacing, nap)
 
 
 def wake_limits(tiers: Tiers) -> SleepPolicy:
@@ -108,20 +108,20 @@ class SimulatedRun:
     """One replication from the first request to the last end; `records` has what came of it."""
 
     def __init__(
-        self, scenario: Scenario, streams: Streams, driver: EventLoop, gate: GateLike
+        self, scenario: Scenario, streams: Streams, loop: EventLoop, gate: GateLike
     ) -> None:
-        self.records = Records(scenario, driver)
+        self.records = Records(scenario, loop)
         self._scenario = scenario
         self._streams = streams
-        self._driver = driver
+        self._loop = loop
         self._gate = gate
         self._backend: Backend = (
-            FreeSlots(driver, self._served)
+            FreeSlots(loop, self._served)
             if scenario.always_has_slots
-            else ReplicaSet(scenario, streams, driver, self._served)
+            else ReplicaSet(scenario, streams, loop, self._served)
         )
         # Bound once: these are called for each of a million requests.
-        self._at = driver.at
+        self._at = loop.at
         self._arrive = gate.arrive
         self._finish = gate.finish
         self._start = self._backend.start
@@ -143,7 +143,7 @@ class SimulatedRun:
         self.times = StateTimes()
         if scenario.tiers is not None:
             self._engine = SleepingEngine(
-                scenario.tiers, driver, self._reported, lambda: self.records.flying
+                scenario.tiers, loop, self._reported, lambda: self.records.in_flight
             )
 
     def run(self) -> Records:
@@ -167,8 +167,8 @@ class SimulatedRun:
             )
             first = next(self._requests, None)
             if first is not None:
-                self._driver.at(first[0], _ARRIVAL, self._come, first)
-        self._driver.run()
+                self._loop.at(first.at_s, _ARRIVAL, self._come, first)
+        self._loop.run()
         self.records.end(self._index, None if self._engine is None else self.times)
         return self.records
 
@@ -180,57 +180,61 @@ class SimulatedRun:
         if following is None:
             self._no_more_requests()
         else:
-            self._at(following[0], _ARRIVAL, self._come, following)
+            self._at(following.at_s, _ARRIVAL, self._come, following)
 
     def _think(self, client: int) -> None:
         assert self._clients is not None
         request = self._clients.after_thought(client)
-        at_s = self._driver.time_s + request[0]
-        self._at(at_s, _ARRIVAL, self._ask, (client, (at_s, *request[1:])))
+        at_s = self._loop.time_s + request.at_s
+        self._at(at_s, _ARRIVAL, self._ask, (client, request._replace(at_s=at_s)))
 
     def _ask(self, what: tuple[int, Request]) -> None:
         client, request = what
         if self._index == self._limit:
             return
-        visit = self._made(request)
-        self._client_of[visit.index] = client
-        self._at_gate(visit)
+        attempt = self._made(request)
+        self._client_of[attempt.index] = client
+        self._at_gate(attempt)
         if self._index == self._limit:
             self._no_more_requests()
 
     def _no_more_requests(self) -> None:
         self._expecting = False
         self.records.no_more_requests()
-        self.times.close(self._driver.time_s)
+        self.times.close(self._loop.time_s)
 
     def _made(self, request: Request) -> Attempt:
-        visit = Attempt(request[4])
-        visit.first_s, visit.work, visit.prompt, visit.patience_s, _ = request
-        visit.index = index = self._index
-        visit.attempts = 1
-        visit.lined = False
+        at_s, work, prompt, patience_s, weight = request
+        attempt = Attempt(weight)
+        attempt.first_s = at_s
+        attempt.work = work
+        attempt.prompt = prompt
+        attempt.patience_s = patience_s
+        attempt.index = index = self._index
+        attempt.attempts = 1
+        attempt.queued = False
         self._index = index + 1
         if index == self._mark:
-            self._mark = self.records.mark(index, visit.first_s)
-        return visit
+            self._mark = self.records.mark(index, at_s)
+        return attempt
 
-    def _enter(self, visit: Attempt) -> None:
-        decisions = self._arrive(visit)
+    def _enter(self, attempt: Attempt) -> None:
+        decisions = self._arrive(attempt)
         if decisions:
             self._obey(decisions)
-        if visit.state is _QUEUED:
-            visit.lined = True
-            self.records.lined()
+        if attempt.state is _QUEUED:
+            attempt.queued = True
+            self.records.joined_queue()
             if self._armed_s == inf:
                 self._arm()
-            if visit.patience_s != inf:
-                at_s = self._driver.time_s + visit.patience_s
-                self._driver.at(at_s, Order.DEPARTURE, self._lose_patience, visit)
+            if attempt.patience_s != inf:
+                at_s = self._loop.time_s + attempt.patience_s
+                self._loop.at(at_s, Order.DEPARTURE, self._lose_patience, attempt)
 
-    def _enter_where_it_sleeps(self, visit: Attempt) -> None:
+    def _enter_where_it_sleeps(self, attempt: Attempt) -> None:
         if self._gate.state is not _AWAKE:
-            self.records.met_cold(visit)
-        self._enter(visit)
+            self.records.met_cold(attempt)
+        self._enter(attempt)
         self._arm()
 
     # What the gate decides
@@ -238,18 +242,18 @@ class SimulatedRun:
     def _obey(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             if type(decision) is Admit:
-                visit: Any = decision.ticket
-                if visit.lined:
-                    self._out_of_line(visit)
-                self._admitted(visit)
-                self._start(visit)
+                attempt: Any = decision.ticket
+                if attempt.queued:
+                    self._out_of_queue(attempt)
+                self._admitted(attempt)
+                self._start(attempt)
                 if self._hang_up:
-                    self._maybe_hang_up(visit)
+                    self._maybe_hang_up(attempt)
             elif type(decision) is Refuse:
-                visit = decision.ticket
-                if visit.lined:
-                    self._out_of_line(visit)
-                self._refused(visit, decision.refusal)
+                attempt = decision.ticket
+                if attempt.queued:
+                    self._out_of_queue(attempt)
+                self._refused(attempt, decision.refusal)
             else:
                 self._engine_does(decision)
 
@@ -259,85 +263,85 @@ class SimulatedRun:
             assert self._engine is not None
             self._engine.perform(decision)
         elif isinstance(decision, Changed):
-            self.times.changed(decision, self._driver.time_s)
+            self.times.changed(decision, self._loop.time_s)
         elif isinstance(decision, WakeEnded):
             self.times.woke(decision)
 
-    def _out_of_line(self, visit: Attempt) -> None:
-        visit.lined = False
-        self.records.unlined()
+    def _out_of_queue(self, attempt: Attempt) -> None:
+        attempt.queued = False
+        self.records.left_queue()
 
-    def _refused(self, visit: Attempt, refusal: Refusal) -> None:
-        self.records.refused(visit)
+    def _refused(self, attempt: Attempt, refusal: Refusal) -> None:
+        self.records.refused(attempt)
         if self._retry.kind != "none" and refusal.reason is not Reason.BAD_REQUEST:
             streams = self._streams
-            place = (streams.seed, streams.replication, Purpose.LATE, 0, visit.index)
+            place = (streams.seed, streams.replication, Purpose.LATE, 0, attempt.index)
             pause_s = self._retry.pause(
-                refusal.retry_after_s, visit.attempts, unit(*place, visit.attempts)
+                refusal.retry_after_s, attempt.attempts, unit(*place, attempt.attempts)
             )
             if pause_s is not None:
-                at_s = self._driver.time_s + pause_s
-                self.records.returns(visit)
+                at_s = self._loop.time_s + pause_s
+                self.records.returns(attempt)
                 self._returning += 1
-                self._at(at_s, _ARRIVAL, self._return, again(visit))
+                self._at(at_s, _ARRIVAL, self._return, again(attempt))
                 return
-        self._over(visit, refusal.reason.value)
+        self._over(attempt, refusal.reason.value)
 
-    def _over(self, visit: Attempt, outcome: str) -> None:
+    def _over(self, attempt: Attempt, outcome: str) -> None:
         """End a logical request."""
-        self.records.over(visit, outcome)
+        self.records.over(attempt, outcome)
         if self._clients is not None:
-            self._think(self._client_of.pop(visit.index))
+            self._think(self._client_of.pop(attempt.index))
 
-    def _return(self, visit: Attempt) -> None:
+    def _return(self, attempt: Attempt) -> None:
         self._returning -= 1
-        self._at_gate(visit)
+        self._at_gate(attempt)
 
-    # What happens to visits
+    # What happens to attempts
 
-    def _served(self, visit: Attempt) -> None:
-        if visit.state is not _IN_FLIGHT:
+    def _served(self, attempt: Attempt) -> None:
+        if attempt.state is not _IN_FLIGHT:
             return  # its client has hung up
-        decisions = self._finish(visit, _SERVED)
-        self._record(visit)
+        decisions = self._finish(attempt, _SERVED)
+        self._record(attempt)
         if decisions:
             self._obey(decisions)
         if self._clients is not None:
-            self._think(self._client_of.pop(visit.index))
+            self._think(self._client_of.pop(attempt.index))
         if self._engine is not None:
             self._arm()
 
-    def _lose_patience(self, visit: Attempt) -> None:
-        if visit.state is not _QUEUED:
+    def _lose_patience(self, attempt: Attempt) -> None:
+        if attempt.state is not _QUEUED:
             return
-        self._out_of_line(visit)
-        decisions = self._gate.finish(visit, Outcome.CLIENT_GONE_QUEUED)
-        self._over(visit, "left")
+        self._out_of_queue(attempt)
+        decisions = self._gate.finish(attempt, Outcome.CLIENT_GONE_QUEUED)
+        self._over(attempt, "left")
         self._obey(decisions)
         self._arm()
 
-    def _maybe_hang_up(self, visit: Attempt) -> None:
+    def _maybe_hang_up(self, attempt: Attempt) -> None:
         streams = self._streams
-        place = (streams.seed, streams.replication, Purpose.LATE, 2, visit.index)
+        place = (streams.seed, streams.replication, Purpose.LATE, 2, attempt.index)
         if unit(*place) >= self._hang_up:
             return
         # What it would take alone: a share of that never lies beyond its end.
         profile = self._scenario.service.profile
-        takes_s = visit.work if profile is None else profile.alone_s(visit.prompt, visit.work)
-        at_s = self._driver.time_s + takes_s * unit(*place, 1)
-        self._driver.at(at_s, Order.DEPARTURE, self._go, visit)
+        takes_s = attempt.work if profile is None else profile.alone_s(attempt.prompt, attempt.work)
+        at_s = self._loop.time_s + takes_s * unit(*place, 1)
+        self._loop.at(at_s, Order.DEPARTURE, self._go, attempt)
 
-    def _go(self, visit: Attempt) -> None:
-        if visit.state is not _IN_FLIGHT:
+    def _go(self, attempt: Attempt) -> None:
+        if attempt.state is not _IN_FLIGHT:
             return
-        self._backend.abort(visit)
-        decisions = self._gate.finish(visit, Outcome.CLIENT_GONE_STREAMING)
-        self.records.landed(visit)
-        self._over(visit, "left")
+        self._backend.abort(attempt)
+        decisions = self._gate.finish(attempt, Outcome.CLIENT_GONE_STREAMING)
+        self.records.released(attempt)
+        self._over(attempt, "left")
         self._obey(decisions)
         self._arm()
 
-    # The line's one timer, and the engine's sleep
+    # The queue's one timer, and the engine's sleep
 
     def _arm(self) -> None:
         if not (self._expecting or self.records.inside or self._returning):
@@ -345,15 +349,15 @@ class SimulatedRun:
         deadline_s = self._gate.next_deadline()
         if deadline_s is not None and deadline_s < self._armed_s:
             self._armed_s = deadline_s
-            at_s = max(deadline_s, self._driver.time_s)
-            self._driver.at(at_s, Order.EXPIRY, self._expire, deadline_s)
+            at_s = max(deadline_s, self._loop.time_s)
+            self._loop.at(at_s, Order.EXPIRY, self._expire, deadline_s)
 
     def _expire(self, armed_s: float) -> None:
         if armed_s != self._armed_s:
             return
         self._armed_s = inf
         deadline_s = self._gate.next_deadline()
-        if deadline_s is not None and deadline_s <= self._driver.time_s:
+        if deadline_s is not None and deadline_s <= self._loop.time_s:
             self._obey(self._gate.expire())
         self._arm()
 

@@ -11,7 +11,7 @@ from simulator.traffic.distributions import NEVER, Distribution
 from simulator.traffic.retries import NO_RETRY, Retry
 from simulator.traffic.workload import Arrivals, Burst, Closed, Replay, Service
 
-Pick = Literal["least", "random", "round-robin"]
+Balancing = Literal["least", "random", "round-robin"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Scenario:
     service: Service
     replicas: int = 1
     slots: int = 8
-    pick: Pick = "least"
+    balancing: Balancing = "least"
     retry: Retry = NO_RETRY
     patience: Distribution = NEVER
     hang_up: float = 0.0
@@ -66,14 +66,14 @@ class Scenario:
             or self.patience.random
             or self.hang_up > 0
             or self.retry.kind not in {"none", "fixed"}
-            or (self.replicas > 1 and self.pick == "random")
+            or (self.replicas > 1 and self.balancing == "random")
         )
 
     @property
     def always_has_slots(self) -> bool:
         """Whether an admitted request never waits inside a replica, nor slows another down."""
         weighs = isinstance(self.arrivals, Replay) and self.arrivals.rows.weight is not None
-        spread = self.replicas == 1 or (self.pick == "least" and not weighs)
+        spread = self.replicas == 1 or (self.balancing == "least" and not weighs)
         steady = self.service.profile is None and self.service.slowdown == 0
         return steady and spread and self.cap <= self.replicas * self.slots
 

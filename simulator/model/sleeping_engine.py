@@ -26,20 +26,20 @@ class SleepingEngine:
     def __init__(
         self,
         tiers: Tiers,
-        driver: EventLoop,
+        loop: EventLoop,
         report: Callable[[Report], None],
         running: Callable[[], int],
     ) -> None:
         self._tiers = tiers
-        self._driver = driver
+        self._loop = loop
         self._report = report
         self._running = running
         self.level = 0
 
     def perform(self, asked: Perform) -> None:
         """Begin a step; it is reported when its time is over."""
-        at_s = self._driver.time_s + self._takes_s(asked.step)
-        self._driver.at(at_s, _COMPLETION, self._done, asked)
+        at_s = self._loop.time_s + self._takes_s(asked.step)
+        self._loop.at(at_s, _COMPLETION, self._done, asked)
 
     def _takes_s(self, step: Step) -> float:
         if step in _TO_LEVEL:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from math import inf, isfinite
 
-from simulator.exact.closed_form import BoundedLine
+from simulator.exact.closed_form import BoundedQueue
 from simulator.model.records import Metrics
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Plan, Result
@@ -52,7 +52,7 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
         "slowdown": service.slowdown,
         "slots": scenario.slots,
         "replicas": scenario.replicas,
-        "pick": scenario.pick,
+        "pick": scenario.balancing,
         "retry": str(scenario.retry),
         "patience": _law_text(scenario.patience),
         "hang_up": scenario.hang_up,
@@ -110,7 +110,7 @@ def exact_metrics(scenario: Scenario) -> dict[str, float]:
     if not plain or service.seconds is None or service.seconds.kind != "exp":
         return {}
     assert isinstance(arrivals, Renewal)
-    line = BoundedLine(
+    line = BoundedQueue(
         scenario.cap, scenario.queue, arrivals.rate, service.seconds.mean, scenario.timeout_s
     )
     exact = line.metrics()

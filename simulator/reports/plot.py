@@ -1,4 +1,4 @@
-"""Pictures: waits, occupancy and line over time, and the Pareto picture of a sweep.
+"""Pictures: waits, occupancy and queue over time, and the Pareto picture of a sweep.
 
 matplotlib without pyplot: no window, no state between two pictures. HTML is an SVG in a page.
 """
@@ -22,30 +22,30 @@ SHOWN_S = 600.0
 
 
 def draw_run(path: Path, records: Records, journal: Sequence[Entry], cap: int, title: str) -> None:
-    """Draw one replication: in flight and line over time, and the law of the waits."""
+    """Draw one replication: in flight and queue over time, and the law of the waits."""
     figure = Figure(figsize=(11, 8), layout="constrained")
     figure.suptitle(title)
-    flight, line, waits = figure.subplots(3, 1)
+    flight, queue, waits = figure.subplots(3, 1)
     start_s = _start(journal)
     shown = [entry for entry in journal if start_s <= entry.at_s <= start_s + SHOWN_S]
     instants = [entry.at_s for entry in shown]
     flight.step(instants, [entry.in_flight for entry in shown], where="post", linewidth=0.8)
     flight.axhline(cap, linestyle=":", color="grey")
     flight.set_ylabel("in flight")
-    line.step(instants, [entry.queued for entry in shown], where="post", linewidth=0.8, color="C1")
+    queue.step(instants, [entry.queued for entry in shown], where="post", linewidth=0.8, color="C1")
     for outcome, colour in (("queue_full", "C3"), ("queue_timeout", "C6")):
         refused = [entry for entry in shown if entry.what == outcome]
         if refused:
-            line.plot(
+            queue.plot(
                 [entry.at_s for entry in refused],
                 [entry.queued for entry in refused],
                 "x",
                 color=colour,
                 label=outcome,
             )
-            line.legend(loc="upper right")
-    line.set_ylabel("line")
-    line.set_xlabel("seconds")
+            queue.legend(loc="upper right")
+    queue.set_ylabel("queued")
+    queue.set_xlabel("seconds")
     shares = [n / 200 for n in range(1, 201)]
     quantiles = records.waits.percentiles(shares)
     known = [

@@ -22,18 +22,18 @@ from simulator.traffic.workload import Replay
 BAR = 40
 SHARES = (
     ("served", "served_share", "green"),
-    ("refused: line full", "rejected_share", "red"),
+    ("refused: queue full", "rejected_share", "red"),
     ("refused: waited in vain", "timed_out_share", "yellow"),
     ("left", "left_share", "magenta"),
 )
 ROWS = (
     ("served", "served_share"),
-    ("refused: line full", "rejected_share"),
+    ("refused: queue full", "rejected_share"),
     ("refused: waited in vain", "timed_out_share"),
     ("lost in all", "lost_share"),
     ("served per second", "goodput_per_s"),
     ("slots taken (of the cap)", "utilization"),
-    ("line, mean length", "queue_length_mean"),
+    ("queue, mean length", "queue_length_mean"),
     ("wait of the served, mean", "wait_mean_s"),
     ("  p50", "wait_p50_s"),
     ("  p95", "wait_p95_s"),
@@ -46,7 +46,7 @@ ROWS = (
     ("first token, p50", "first_token_p50_s"),
     ("  p95", "first_token_p95_s"),
     ("in flight, highest", "in_flight_max"),
-    ("line, longest", "queue_depth_max"),
+    ("queue, longest", "queue_depth_max"),
     ("attempts per request", "attempts_per_request"),
     ("left", "left_share"),
     ("engine awake", "awake_share"),
@@ -269,11 +269,11 @@ def _verdict(choice: Choice) -> str:
 
 # Progress
 
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 @contextmanager
-def progress(console: Console, what: str) -> Iterator[Told | None]:
+def progress(console: Console, what: str) -> Iterator[OnProgress | None]:
     """Give a function that moves a bar, or None where nobody would see it."""
     if not console.is_terminal:
         yield None
@@ -287,7 +287,7 @@ def progress(console: Console, what: str) -> Iterator[Told | None]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=None)
 
-        def told(done: int, total: int) -> None:
+        def on_progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        yield told
+        yield on_progress

@@ -1,6 +1,6 @@
 """The dialects in which the stand-in generates, in vLLM's form byte for byte where it matters.
 
-A voice belongs to one answer. `opening`, `piece`, `closing` and `failing` return the server-sent
+An encoder belongs to one answer. `opening`, `chunk`, `closing` and `failing` return the server-sent
 events of a stream, each as one `bytes`; `document` returns the whole answer of a plain call.
 Compact JSON, one event a chunk, `data: [DONE]` at the end where vLLM sends it.
 """
@@ -37,9 +37,9 @@ def error_document(status: int, message: str, param: str | None = None) -> dict[
     }
 
 
-def usage(ask: Ask, pieces: int) -> dict[str, Any]:
+def usage(ask: Ask, chunks: int) -> dict[str, Any]:
     """Return the token counts of an answer, all its sequences together."""
-    completion = pieces * ask.weight
+    completion = chunks * ask.weight
     return {
         "prompt_tokens": ask.prompt_tokens,
         "total_tokens": ask.prompt_tokens + completion,
@@ -52,15 +52,15 @@ class Encoder(Protocol):
     """How one answer is told."""
 
     def opening(self) -> list[bytes]:
-        """Return the events before the first piece."""
+        """Return the events before the first chunk."""
         ...
 
-    def piece(self, n: int, *, garbage: bool) -> list[bytes]:
-        """Return the events of piece number n."""
+    def chunk(self, n: int, *, garbage: bool) -> list[bytes]:
+        """Return the events of chunk number n."""
         ...
 
-    def closing(self, finish: str, pieces: int) -> list[bytes]:
-        """Return the events after the last of `pieces`."""
+    def closing(self, finish: str, chunks: int) -> list[bytes]:
+        """Return the events after the last of `chunks`."""
         ...
 
     def failing(self, message: str) -> list[bytes]:
@@ -92,16 +92,16 @@ class _OpenAI:
             "model": self.ask.model,
         }
 
-    def _event(self, choices: bytes, pieces: int) -> bytes:
+    def _event(self, choices: bytes, chunks: int) -> bytes:
         tail = b"}\n\n"
         if self.ask.usage_always:
-            tail = b',"usage":%b}\n\n' % dumps(usage(self.ask, pieces))
+            tail = b',"usage":%b}\n\n' % dumps(usage(self.ask, chunks))
         return b'data: %b,"choices":%b%b' % (self._head, choices, tail)
 
-    def _ending(self, pieces: int) -> list[bytes]:
+    def _ending(self, chunks: int) -> list[bytes]:
         if not self.ask.usage_chunk:
             return [DONE]
-        total = dumps(usage(self.ask, pieces))
+        total = dumps(usage(self.ask, chunks))
         return [b'data: %b,"choices":[],"usage":%b}\n\n' % (self._head, total), DONE]
 
     def failing(self, message: str) -> list[bytes]:
@@ -117,14 +117,14 @@ class Chat(_OpenAI):
 
     @cached_property
     def _around_text(self) -> list[list[bytes]]:
-        """What is before and after the text of a piece: most of a stream is this, over and over."""
+        """What is before and after the text of a chunk: most of a stream is this, over and over."""
         return [self._choice(n, {"content": ""}).split(b'""', 1) for n in self._choices()]
 
     def opening(self) -> list[bytes]:
         """Return the role of each choice."""
         return [self._choice(n, {"role": "assistant", "content": ""}) for n in self._choices()]
 
-    def piece(self, n: int, *, garbage: bool) -> list[bytes]:
+    def chunk(self, n: int, *, garbage: bool) -> list[bytes]:
         """Return one delta for each choice."""
         delta = self.ask.script.delta(n)
         if garbage:
@@ -132,12 +132,12 @@ class Chat(_OpenAI):
         if delta.kind == "text" and not self.ask.usage_always:
             text = encode_basestring(delta.text).encode()
             return [text.join(around) for around in self._around_text]
-        return [self._choice(index, self._delta(delta), pieces=n + 1) for index in self._choices()]
+        return [self._choice(index, self._delta(delta), chunks=n + 1) for index in self._choices()]
 
-    def closing(self, finish: str, pieces: int) -> list[bytes]:
+    def closing(self, finish: str, chunks: int) -> list[bytes]:
         """Return the finish reason of each choice, the usage if wanted, and the end."""
-        ends = [self._choice(n, {"content": ""}, finish, pieces) for n in self._choices()]
-        return [*ends, *self._ending(pieces)]
+        ends = [self._choice(n, {"content": ""}, finish, chunks) for n in self._choices()]
+        return [*ends, *self._ending(chunks)]
 
     def document(self, finish: str, *, garbage: bool) -> bytes:
         """Return a `chat.completion`."""
@@ -167,11 +167,11 @@ class Chat(_OpenAI):
         return range(self.ask.weight)
 
     def _choice(
-        self, index: int, delta: Mapping[str, Any], finish: str | None = None, pieces: int = 0
+        self, index: int, delta: Mapping[str, Any], finish: str | None = None, chunks: int = 0
     ) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
         choice |= {"stop_reason": None} if finish else {}
-        return self._event(dumps([choice]), pieces)
+        return self._event(dumps([choice]), chunks)
 
     def _delta(self, delta: Delta) -> Mapping[str, Any]:
         match delta.kind:
@@ -200,15 +200,15 @@ class Completion(_OpenAI):
         """Return nothing: completions have no role."""
         return []
 
-    def piece(self, n: int, *, garbage: bool) -> list[bytes]:
+    def chunk(self, n: int, *, garbage: bool) -> list[bytes]:
         """Return one text for each choice."""
         text = GARBAGE if garbage else self.ask.script.delta(n).text
         return [self._choice(index, text, None, n + 1) for index in range(self.ask.weight)]
 
-    def closing(self, finish: str, pieces: int) -> list[bytes]:
+    def closing(self, finish: str, chunks: int) -> list[bytes]:
         """Return the finish reason of each choice, the usage if wanted, and the end."""
-        ends = [self._choice(index, "", finish, pieces) for index in range(self.ask.weight)]
-        return [*ends, *self._ending(pieces)]
+        ends = [self._choice(index, "", finish, chunks) for index in range(self.ask.weight)]
+        return [*ends, *self._ending(chunks)]
 
     def document(self, finish: str, *, garbage: bool) -> bytes:
         """Return a `text_completion`."""
@@ -219,6 +219,6 @@ class Completion(_OpenAI):
         total = usage(self.ask, script.count)
         return dumps(self._frame() | {"choices": choices, "usage": total})
 
-    def _choice(self, index: int, text: str, finish: str | None, pieces: int) -> bytes:
+    def _choice(self, index: int, text: str, finish: str | None, chunks: int) -> bytes:
         choice = {"index": index, "text": text, "logprobs": None, "finish_reason": finish}
-        return self._event(dumps([{**choice, "stop_reason": None}]), pieces)
+        return self._event(dumps([{**choice, "stop_reason": None}]), chunks)

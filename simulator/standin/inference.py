@@ -38,13 +38,13 @@ class Inside:
 
     exchange: HttpExchange
     ask: Ask
-    voice: Encoder | None
+    encoder: Encoder | None
     fault: FaultRule
     started: bool = False
     live: bool = True
-    told: int = 0
-    """Parts told so far: the opening, then the pieces."""
-    untold: deque[bool] = field(default_factory=deque)
+    sent: int = 0
+    """Parts sent so far: the opening, then the chunks."""
+    pending: deque[bool] = field(default_factory=deque)
     """Parts that are due, each with whether it is garbage."""
     finish: str | None = None
     garbage: bool = False
@@ -78,7 +78,7 @@ class Inference:
         self._faults = faults
         self._drive = drive
         self._defaults = defaults
-        self._hold, self._rng = hold
+        self._service_time, self._rng = hold
         self._max_inside = max_inside
         self._live: dict[Inside, None] = {}
         self._dirty: dict[Inside, None] = {}
@@ -113,25 +113,25 @@ class Inference:
         return read(dialect, exchange.body, exchange.content_type, self._defaults)
 
     def _hold_s(self, ask: Ask) -> float:
-        return (ask.hold or self._hold).draw(self._rng)
+        return (ask.hold or self._service_time).draw(self._rng)
 
     def _enter(self, exchange: HttpExchange, ask: Ask, fault: FaultRule, now: float) -> None:
         make = _VOICES.get(ask.dialect)
-        voice = make(ask, exchange.request_id, self._drive.created_s()) if make else None
-        inside = Inside(exchange, ask, voice, fault, garbage=fault.kind == "garbage")
+        encoder = make(ask, exchange.request_id, self._drive.created_s()) if make else None
+        inside = Inside(exchange, ask, encoder, fault, garbage=fault.kind == "garbage")
         self._live[inside] = None
         self._counters.accept(ask.weight, proven_awake=self._engine.proven_awake)
         exchange.when_gone(lambda: self._leave(inside))
-        pieces = max(ask.script.count, ask.break_after or 0) if voice else 0
+        chunks = max(ask.script.count, ask.break_after or 0) if encoder else 0
         # One that is to kill the engine as it starts must not come to its end in that instant.
         endless = ask.silent or fault.kind in {"die", *_FATAL}
         work = float("inf") if endless else self._hold_s(ask) + fault.slow_s
         steps = 0
-        if ask.stream and voice:
+        if ask.stream and encoder:
             exchange.begin_stream()  # the 200 comes before a slot does
-            steps = pieces
+            steps = chunks
         else:
-            work += pieces * ask.gap_s
+            work += chunks * ask.gap_s
         self._engine.submit(
             inside,
             work,
@@ -152,9 +152,9 @@ class Inference:
                 self._start(inside)
                 return
             case Kind.STEPPED:
-                inside.untold.append(bool(event.value))
+                inside.pending.append(bool(event.value))
             case Kind.FINISHED:
-                inside.untold.append(bool(event.value))
+                inside.pending.append(bool(event.value))
                 inside.finish = inside.ask.finish
             case Kind.ABORTED:
                 inside.finish = "abort"
@@ -168,8 +168,8 @@ class Inference:
             self._end(inside, "failed")
             if abrupt:
                 inside.exchange.cut()
-            elif inside.ask.stream and inside.voice:
-                inside.exchange.send(inside.voice.failing(DEAD))
+            elif inside.ask.stream and inside.encoder:
+                inside.exchange.send(inside.encoder.failing(DEAD))
                 inside.exchange.end_stream()
             else:
                 inside.exchange.answer(500, dumps(error_document(500, DEAD)))
@@ -179,7 +179,7 @@ class Inference:
         dirty, self._dirty = self._dirty, {}
         for inside in dirty:
             if inside.live and inside.fault.kind != "mute":
-                if inside.ask.stream and inside.voice:
+                if inside.ask.stream and inside.encoder:
                     self._tell(inside)
                 elif inside.finish is not None:
                     self._answer(inside)
@@ -209,7 +209,7 @@ class Inference:
 
     def _answer(self, inside: Inside) -> None:
         ask, exchange = inside.ask, inside.exchange
-        garbage = inside.garbage or any(inside.untold)
+        garbage = inside.garbage or any(inside.pending)
         if ask.break_after is not None and inside.finish != "abort":
             self._break(inside)
             return
@@ -223,60 +223,60 @@ class Inference:
         created_s, finish = self._drive.created_s(), inside.finish or "stop"
         if ask.dialect == "audio":
             return dumps({"text": ask.script.joined("text"), "usage": {"type": "duration"}})
-        if inside.voice is None:
+        if inside.encoder is None:
             return pooled(ask, request_id, created_s, garbage=garbage)
         if finish == "abort":  # what was computed of it is lost with it
             cut_short = replace(ask, script=Script(0))
             return _VOICES[ask.dialect](cut_short, request_id, created_s).document(
                 finish, garbage=False
             )
-        return inside.voice.document(finish, garbage=garbage)
+        return inside.encoder.document(finish, garbage=garbage)
 
     # A streamed answer.
 
     def _tell(self, inside: Inside) -> None:
         """Send what is due, as far as the client reads, and the end when all is told."""
-        voice, exchange = inside.voice, inside.exchange
-        assert voice is not None
+        encoder, exchange = inside.encoder, inside.exchange
+        assert encoder is not None
         events: list[bytes] = []
         size = 0
-        while inside.untold:
+        while inside.pending:
             if exchange.blocked:
                 self._wait_for_reader(inside)
                 return
-            if inside.ask.break_after is not None and inside.told > inside.ask.break_after:
+            if inside.ask.break_after is not None and inside.sent > inside.ask.break_after:
                 exchange.send(events)
                 self._break(inside)
                 return
-            for event in self._part(inside, voice, inside.untold.popleft()):
+            for event in self._part(inside, encoder, inside.pending.popleft()):
                 events.append(event)
                 size += len(event)
             if size > BLOCK_BYTES:
                 exchange.send(events)
                 events, size = [], 0
         if inside.finish is not None:
-            self._close(inside, voice, events)
+            self._close(inside, encoder, events)
         elif events:
             exchange.send(events)
 
-    def _part(self, inside: Inside, voice: Encoder, garbage: bool) -> list[bytes]:
-        number = inside.told
-        inside.told += 1
+    def _part(self, inside: Inside, encoder: Encoder, garbage: bool) -> list[bytes]:
+        number = inside.sent
+        inside.sent += 1
         if number == 0:
-            return voice.opening()
+            return encoder.opening()
         garbage = garbage or inside.garbage
         self._counters.garbage_pieces += garbage
-        return voice.piece(number - 1, garbage=garbage)
+        return encoder.chunk(number - 1, garbage=garbage)
 
-    def _close(self, inside: Inside, voice: Encoder, events: list[bytes]) -> None:
+    def _close(self, inside: Inside, encoder: Encoder, events: list[bytes]) -> None:
         finish = inside.finish or "stop"
         if finish != "abort" and inside.ask.break_after is not None:
             inside.exchange.send(events)
             self._break(inside)
             return
-        if inside.told == 0:
-            events += voice.opening()
-        events += voice.closing(finish, max(0, inside.told - 1))
+        if inside.sent == 0:
+            events += encoder.opening()
+        events += encoder.closing(finish, max(0, inside.sent - 1))
         self._end(inside, "aborted" if finish == "abort" else "finished")
         inside.exchange.send(events)
         inside.exchange.end_stream()
@@ -295,10 +295,10 @@ class Inference:
 
     def _break(self, inside: Inside) -> None:
         """Go wrong as the request ordered."""
-        exchange, voice, how = inside.exchange, inside.voice, inside.ask.break_how
-        streamed = inside.ask.stream and voice is not None
+        exchange, encoder, how = inside.exchange, inside.encoder, inside.ask.break_how
+        streamed = inside.ask.stream and encoder is not None
         if how == "stall":
-            inside.untold.clear()
+            inside.pending.clear()
             if inside in self._engine.replica:
                 self._engine.stall(inside)
             return
@@ -306,8 +306,8 @@ class Inference:
         match how:
             case "die":
                 exchange.cut()
-            case "fail" if streamed and voice is not None:
-                exchange.send(voice.failing(DEAD))
+            case "fail" if streamed and encoder is not None:
+                exchange.send(encoder.failing(DEAD))
                 exchange.end_stream()
             case "fail":
                 exchange.answer(500, dumps(error_document(500, DEAD)))

@@ -30,7 +30,7 @@ class Messages:
         """Return `message_start`."""
         return [_event("message_start", message=self._message([], None, 0))]
 
-    def piece(self, n: int, *, garbage: bool) -> list[bytes]:
+    def chunk(self, n: int, *, garbage: bool) -> list[bytes]:
         """Return a delta, and the change of block before it where there is one."""
         delta = self.ask.script.delta(n)
         kind, text = ("text", GARBAGE) if garbage else (delta.kind, delta.text)
@@ -48,10 +48,10 @@ class Messages:
         }[kind]
         return [*head, _event("content_block_delta", index=self._index, delta=change)]
 
-    def closing(self, finish: str, pieces: int) -> list[bytes]:
+    def closing(self, finish: str, chunks: int) -> list[bytes]:
         """Return the end of the block, `message_delta` and `message_stop`."""
         delta = {"stop_reason": _STOP_REASONS.get(finish), "stop_sequence": None}
-        tokens = {"input_tokens": self.ask.prompt_tokens, "output_tokens": pieces}
+        tokens = {"input_tokens": self.ask.prompt_tokens, "output_tokens": chunks}
         ends = [_event("message_delta", delta=delta, usage=tokens), _event("message_stop")]
         return [*self._end(), *ends]
 
@@ -77,7 +77,7 @@ class Messages:
         arguments = json.loads(self.ask.script.joined("args", number) or "{}")
         return {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": arguments}
 
-    def _message(self, content: list[Any], stop: str | None, pieces: int) -> dict[str, Any]:
+    def _message(self, content: list[Any], stop: str | None, chunks: int) -> dict[str, Any]:
         return {
             "id": self.id,
             "type": "message",
@@ -86,7 +86,7 @@ class Messages:
             "model": self.ask.model,
             "stop_reason": stop,
             "stop_sequence": None,
-            "usage": {"input_tokens": self.ask.prompt_tokens, "output_tokens": pieces},
+            "usage": {"input_tokens": self.ask.prompt_tokens, "output_tokens": chunks},
         }
 
     def _begin(self, key: tuple[str, int], block: dict[str, Any]) -> list[bytes]:
@@ -128,19 +128,19 @@ class Responses:
             self._event("response.content_part.added", **self._place(), part=self._part("")),
         ]
 
-    def piece(self, n: int, *, garbage: bool) -> list[bytes]:
+    def chunk(self, n: int, *, garbage: bool) -> list[bytes]:
         """Return one text delta."""
         self._told.append(GARBAGE if garbage else self.ask.script.delta(n).text)
         place = self._place()
         name = "response.output_text.delta"
         return [self._event(name, **place, delta=self._told[-1], logprobs=[])]
 
-    def closing(self, finish: str, pieces: int) -> list[bytes]:
+    def closing(self, finish: str, chunks: int) -> list[bytes]:
         """Return the ends of part, item and response."""
         text = "".join(self._told)
         place = self._place()
         output = self._output(text)
-        ended = self._response(_status(finish), output, pieces)
+        ended = self._response(_status(finish), output, chunks)
         name = "response.completed" if _status(finish) == "completed" else "response.incomplete"
         return [
             self._event("response.output_text.done", **place, text=text, logprobs=[]),
@@ -173,8 +173,8 @@ class Responses:
         item = {"id": self.item, "type": "message", "role": "assistant", "status": "completed"}
         return [{**item, "content": [self._part(text)]}]
 
-    def _response(self, status: str, output: list[Any], pieces: int | None) -> dict[str, Any]:
-        total = None if pieces is None else usage(self.ask, pieces)
+    def _response(self, status: str, output: list[Any], chunks: int | None) -> dict[str, Any]:
+        total = None if chunks is None else usage(self.ask, chunks)
         return {
             "id": self.id,
             "object": "response",

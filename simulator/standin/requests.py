@@ -2,17 +2,17 @@
 
 Rule 1: wrong calls are refused as vLLM refuses them, in its error objects.
 Rule 2: `messages: []` is taken, although vLLM refuses it: checks of routing and admission use it.
-Rule 3: one token is one byte of a prompt, one piece of an answer.
+Rule 3: one token is one byte of a prompt, one chunk of an answer.
 
 `"stand_in": {...}` in a body (or after `stand_in:` as a line of the last message, for callers
 behind a translation) sets for this one request:
 
-    hold_s            seconds, or "exp:2", before the answer       tokens  pieces of the answer
-    gap_ms            between pieces                               bytes_per_token
+    hold_s            seconds, or "exp:2", before the answer       tokens  chunks of the answer
+    gap_ms            between chunks                               bytes_per_token
     text, reasoning   the answer's words, and those before it      finish_reason
     tool_calls        [{"name": ..., "arguments": "..." or {...}}]
     status, error     an error answer at once, without a slot
-    break_after       pieces after which it goes wrong, and
+    break_after       chunks after which it goes wrong, and
     break_how         "die": the connection is cut · "fail": an error in band, then [DONE] ·
                       "stall": nothing more, for ever · "end": a polite end, no finish_reason
     die_after_chunks, fail_after_chunks    the two in one word
@@ -65,7 +65,7 @@ class ServiceTime:
 
 
 class Delta(NamedTuple):
-    """One piece of an answer; `call` numbers the tool call that a `call` or `args` is of."""
+    """One chunk of an answer; `call` numbers the tool call that a `call` or `args` is of."""
 
     kind: Literal["text", "reasoning", "call", "args"]
     text: str
@@ -74,22 +74,22 @@ class Delta(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """All pieces of one answer; without `deltas` the numbered words `w0 w1 w2 ...`."""
+    """All chunks of one answer; without `deltas` the numbered words `w0 w1 w2 ...`."""
 
     count: int
     width: int = 0
     deltas: tuple[Delta, ...] = ()
 
     def delta(self, n: int) -> Delta:
-        """Return piece number n (from 0)."""
+        """Return chunk number n (from 0)."""
         if self.deltas:
             return self.deltas[n]
         return Delta("text", f"w{n} ".ljust(self.width, "x"))
 
     def joined(self, kind: str, call: int = 0) -> str:
         """Return the whole text of one kind."""
-        pieces = (self.delta(n) for n in range(self.count))
-        return "".join(d.text for d in pieces if d.kind == kind and d.call == call)
+        chunks = (self.delta(n) for n in range(self.count))
+        return "".join(d.text for d in chunks if d.kind == kind and d.call == call)
 
     def calls(self) -> list[tuple[int, str]]:
         """Return the tool calls that were begun: number and name."""
@@ -276,7 +276,7 @@ def _break(knobs: Mapping[str, Any]) -> tuple[int | None, How]:
 def _script(
     body: Mapping[str, Any], knobs: Mapping[str, Any], defaults: Defaults
 ) -> tuple[Script, str]:
-    """Return the pieces of the answer, cut at `max_tokens`, and how it finishes."""
+    """Return the chunks of the answer, cut at `max_tokens`, and how it finishes."""
     deltas = _deltas(knobs)
     count = len(deltas) if deltas else int(knobs.get("tokens", defaults.tokens))
     script = Script(count, int(knobs.get("bytes_per_token", 0)), deltas)
@@ -296,13 +296,13 @@ def _deltas(knobs: Mapping[str, Any]) -> tuple[Delta, ...]:
             arguments = json.dumps(arguments)
         deltas.append(Delta("call", call["name"], number))
         half = (len(arguments) + 1) // 2
-        pieces = filter(None, (arguments[:half], arguments[half:]))
-        deltas += [Delta("args", piece, number) for piece in pieces]
+        chunks = filter(None, (arguments[:half], arguments[half:]))
+        deltas += [Delta("args", chunk, number) for chunk in chunks]
     return tuple(deltas)
 
 
-def _words(text: str, pieces: int | None = None) -> list[str]:
-    if pieces:
-        size = -(-len(text) // pieces)
+def _words(text: str, chunks: int | None = None) -> list[str]:
+    if chunks:
+        size = -(-len(text) // chunks)
         return [text[at : at + size] for at in range(0, len(text), size or 1)]
     return re.findall(r"\S+\s*|\s+", text)

@@ -172,7 +172,7 @@ def fit_tokens(path: Path, name: str) -> Fit:
                 ]
             )
         except (ValueError, KeyError, TypeError):
-            raise TraceError(f"{path}: line {number} is no request of a benchmark") from None
+            raise TraceError(f"{path}: line {number} is not a request of a benchmark") from None
     rows = np.array([entry for entry in entries if entry[1] >= 2])
     if len(rows) < FEWEST:
         raise TraceError(f"{path}: {len(rows)} requests with tokens; a fit needs {FEWEST}")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from simulator.model.checked_gate import Entry, WatchedGate
+from simulator.model.checked_gate import CheckedGate, Entry
 from simulator.model.event_loop import DRIVERS
 from simulator.model.records import Metrics, Records
 from simulator.model.run import GateLike, SimulatedRun, new_gate
@@ -88,27 +88,27 @@ class Result:
 
 def replicate(scenario: Scenario, plan: Plan, number: int) -> Records:
     """Carry out one replication; with `check`, raises LawError when a law is broken."""
-    driver = DRIVERS[plan.driver]()
+    loop = DRIVERS[plan.driver]()
     streams = Streams(plan.seed, number)
-    gate = new_gate(scenario, driver, streams)
+    gate = new_gate(scenario, loop, streams)
     if not plan.check:
-        return SimulatedRun(scenario, streams, driver, gate).run()
-    watched = WatchedGate(gate, scenario, driver)
-    records = SimulatedRun(scenario, streams, driver, watched).run()
-    watched.at_rest()
+        return SimulatedRun(scenario, streams, loop, gate).run()
+    checked = CheckedGate(gate, scenario, loop)
+    records = SimulatedRun(scenario, streams, loop, checked).run()
+    checked.at_rest()
     return records
 
 
 def observe(scenario: Scenario, plan: Plan, number: int = 0) -> tuple[Records, list[Entry]]:
     """Carry out one replication and return its journal too: everything that the gate decided."""
-    driver = DRIVERS[plan.driver]()
+    loop = DRIVERS[plan.driver]()
     streams = Streams(plan.seed, number)
-    watched = WatchedGate(new_gate(scenario, driver, streams), scenario, driver)
-    watched.journal = []
-    gate: GateLike = watched
-    records = SimulatedRun(scenario, streams, driver, gate).run()
-    watched.at_rest()
-    return records, watched.journal
+    checked = CheckedGate(new_gate(scenario, loop, streams), scenario, loop)
+    checked.journal = []
+    gate: GateLike = checked
+    records = SimulatedRun(scenario, streams, loop, gate).run()
+    checked.at_rest()
+    return records, checked.journal
 
 
 def arrivals_of(scenario: Scenario, seed: int, replication: int) -> list[Request]:
@@ -137,7 +137,7 @@ def carry_out(task: Task) -> list[Replication]:
 def experiment(
     scenarios: Sequence[Scenario], plan: Plan, progress: Callable[[int, int], None] | None = None
 ) -> list[Result]:
-    """Return the result of each scenario; `progress(done, all)` is told as tasks end."""
+    """Return the result of each scenario; `progress(done, all)` is called as tasks end."""
     tasks = [
         Task(point, scenario, plan, numbers)
         for point, scenario in enumerate(scenarios)

@@ -2,7 +2,7 @@
 
 Rule 1: all points saw the same requests, so points are compared by the differences of their
         replications, and a difference counts only when its 95 % interval says so.
-Rule 2: the recommendation is the smallest cap, then the shortest line, then the shortest timeout
+Rule 2: the recommendation is the smallest cap, then the shortest queue, then the shortest timeout
         of the points whose means keep every limit. A smaller cap leaves more of the engine to
         those who are in it.
 Rule 3: the Pareto set is over what callers feel: the lost share and the p95 latency of the served.
@@ -116,7 +116,7 @@ def _why(points: Sequence[Point], best: int, slo: Mapping[str, float]) -> str:
         doubt = "" if clear else ", which the interval does not settle: use more --reps"
         told.append(f"{name} {value.mean:.4g}{half} keeps {limit:g}{doubt}")
     text = (
-        "smallest cap, then shortest line, then shortest timeout of the points that keep every "
+        "smallest cap, then shortest queue, then shortest timeout of the points that keep every "
         f"limit: {'; '.join(told) or 'no limits'}"
     )
     alike = [_name(other.scenario) for other in points if other.alike]

@@ -2,7 +2,7 @@
 
 Rule 1: a law draws whole arrays from a generator that is given to it and keeps no state.
 Rule 2: what is decided late (where a retry goes, when a client hangs up) is a function of the
-        replication, the request and the attempt, so that it is the same at every cap and line.
+        replication, the request and the attempt, so that it is the same at every cap and queue.
 """
 
 from dataclasses import dataclass, replace

@@ -221,7 +221,7 @@ def _servegen(path: Path, lines: Sequence[str]) -> Windows:
             law = (row[3], float(row[4]), float(row[5])) if rate else ("", 0.0, 0.0)
             windows.append(Window(float(row[0]), rate, *law))
         except (ValueError, IndexError):
-            raise TraceError(f"{path}: line {number} is no window of rates") from None
+            raise TraceError(f"{path}: line {number} is not a window of rates") from None
     length_s = windows[1].start_s - windows[0].start_s if len(windows) > 1 else 600.0
     lengths_path = path.with_name(path.name.replace("_rates.csv", "_lengths.json"))
     lengths = {}

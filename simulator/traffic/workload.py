@@ -22,8 +22,17 @@ from simulator.traffic.streams import Purpose, Streams
 BLOCK = 4096
 """Requests made at a time; memory does not grow with the number of requests."""
 
-Request = tuple[float, float, float, float, int]
-"""Instant, work (seconds or tokens), prompt tokens, patience in seconds, weight."""
+
+class Request(NamedTuple):
+    """One request as its client makes it."""
+
+    at_s: float
+    work: float
+    """Seconds, or output tokens where the service has a profile of tokens."""
+    prompt: float
+    """Tokens."""
+    patience_s: float
+    weight: int
 
 
 class Rows(NamedTuple):
@@ -44,6 +53,17 @@ class Rows(NamedTuple):
             self.at_s[which],
             *(None if column is None else column[which] for column in self[1:]),
         )
+
+
+class Sized(NamedTuple):
+    """Some requests with the work that each is."""
+
+    at_s: Floats
+    work: Floats
+    """Seconds, or output tokens where the service has a profile of tokens."""
+    prompt: Floats | None = None
+    weight: Floats | None = None
+    patience_s: Floats | None = None
 
 
 NOTHING = Distribution("const", 0.0)
@@ -271,20 +291,20 @@ class Service:
             return self.profile.speed(batch)
         return 1.0 / (1.0 + self.slowdown * (batch - 1))
 
-    def sized(self, rows: Rows, work: np.random.Generator, prompts: np.random.Generator) -> Rows:
-        """Return the rows with `service_s` holding the work and `prompt` the prompts."""
+    def sized(self, rows: Rows, work: np.random.Generator, prompts: np.random.Generator) -> Sized:
+        """Return the rows with the work of each."""
         count = len(rows.at_s)
         if self.seconds is not None:
-            return rows._replace(service_s=self.seconds.draw(work, count), prompt=None)
+            return _sized(rows, self.seconds.draw(work, count))
         if self.recorded:
             if rows.service_s is None:
                 raise ValueError("the recording has no service times")
-            return rows._replace(service_s=self._completed(rows.service_s, work), prompt=None)
+            return _sized(rows, self._completed(rows.service_s, work))
         output = self.output.draw(work, count) if rows.output is None else rows.output
         prompt = self.prompt.draw(prompts, count) if rows.prompt is None else rows.prompt
         # A request has at least one token: an engine that answers has computed it.
         output = np.maximum(output, 1.0) * self.factor
-        return rows._replace(service_s=output, prompt=prompt * self.factor)
+        return _sized(rows, output, prompt * self.factor)
 
     def _completed(self, service_s: Floats, work: np.random.Generator) -> Floats:
         """Return recorded seconds, with others' seconds where the recording knows none."""
@@ -294,6 +314,10 @@ class Service:
             drawn = self.seconds_known.draw(work, len(service_s))
             service_s = np.where(unknown, drawn, service_s)
         return service_s * self.factor
+
+
+def _sized(rows: Rows, work: Floats, prompt: Floats | None = None) -> Sized:
+    return Sized(rows.at_s, work, prompt, rows.weight, rows.patience_s)
 
 
 def requests(
@@ -327,24 +351,24 @@ def _tuples(
 
 
 def columns(
-    rows: Rows, patience: Distribution, patiences: np.random.Generator
+    rows: Sized, patience: Distribution, patiences: np.random.Generator
 ) -> Iterator[Request]:
-    """Yield sized rows as tuples of plain numbers."""
-    assert rows.service_s is not None
+    """Yield requests of plain numbers."""
     if rows.patience_s is not None:
         patient: Iterable[float] = rows.patience_s.tolist()
     elif patience.kind == "const":
         patient = repeat(patience.mean)
     else:
         patient = patience.draw(patiences, len(rows.at_s)).tolist()
-    return zip(
+    each = zip(
         rows.at_s.tolist(),
-        rows.service_s.tolist(),
+        rows.work.tolist(),
         repeat(0.0) if rows.prompt is None else rows.prompt.tolist(),
         patient,
         repeat(1) if rows.weight is None else rows.weight.astype(int).tolist(),
         strict=False,  # a column that is the same for all has no end
     )
+    return map(Request._make, each)
 
 
 class Clients:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from naive_line import NaiveLine, Seen, seen
 
-from simulator.model.invariants import LineWitness
+from simulator.model.invariants import QueueWitness
 from tornado_frontdoor.core.admission import AdmissionController, AdmissionLimits
 from tornado_frontdoor.core.decisions import Outcome
 from tornado_frontdoor.core.request import Ticket, TicketState
@@ -30,7 +30,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.line = AdmissionController(limits)
         self.model = NaiveLine(limits.cap, limits.queue, limits.queue_timeout_s)
-        self.witness = LineWitness(limits.cap, limits.queue, limits.queue_timeout_s)
+        self.witness = QueueWitness(limits.cap, limits.queue, limits.queue_timeout_s)
         self.tickets: list[Ticket] = []
 
     @rule(weight=st.integers(1, 3), pause_s=SPAN_S)

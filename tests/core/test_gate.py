@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.model.invariants import LineWitness
+from simulator.model.invariants import QueueWitness
 from tornado_frontdoor.core.clock import ManualClock
 from tornado_frontdoor.core.decisions import Admit, Decision, Outcome, Reason, Refuse
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate
@@ -244,7 +244,7 @@ def test_what_a_gate_decides_keeps_the_laws() -> None:
     """The witness as the live proxy and the simulator use it: on the gate's own decisions."""
     clock = ManualClock()
     door = gate(clock, cap=3, queue=4, timeout_s=3.0)
-    witness = LineWitness(3, 4, 3.0)
+    witness = QueueWitness(3, 4, 3.0)
     rng = Random(7)
     inside: list[Ticket] = []
     for _ in range(3000):

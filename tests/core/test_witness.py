@@ -7,16 +7,16 @@ import pytest
 from simulator.model.invariants import (
     EngineWitness,
     LawError,
-    LineWitness,
+    QueueWitness,
     digest,
     judge_engine_counters,
 )
 from tornado_frontdoor.core.decisions import Outcome, Reason
 
-Story = Callable[[LineWitness], None]
+Story = Callable[[QueueWitness], None]
 
 
-def full(witness: LineWitness) -> None:
+def full(witness: QueueWitness) -> None:
     """One in flight and one in the line: all that a cap and a queue of one can take."""
     for number in (1, 2):
         witness.arrived(0.0, number)
@@ -26,7 +26,7 @@ def full(witness: LineWitness) -> None:
 
 
 def told(*calls: tuple[object, ...]) -> Story:
-    def story(witness: LineWitness) -> None:
+    def story(witness: QueueWitness) -> None:
         for name, *arguments in calls:
             getattr(witness, str(name))(*arguments)
 
@@ -78,7 +78,7 @@ def told(*calls: tuple[object, ...]) -> Story:
     ],
 )
 def test_a_broken_law_is_noticed(law: int, story: Story) -> None:
-    witness = LineWitness(1, 1, 2.0)
+    witness = QueueWitness(1, 1, 2.0)
     full(witness)
     with pytest.raises(LawError) as broken:
         story(witness)
@@ -87,7 +87,7 @@ def test_a_broken_law_is_noticed(law: int, story: Story) -> None:
 
 
 def test_a_head_that_can_never_run_is_noticed() -> None:
-    witness = LineWitness(2, 1, 2.0)
+    witness = QueueWitness(2, 1, 2.0)
     witness.arrived(0.0, 1, 2)
     witness.admitted(0.0, 1)
     witness.settled(0.0)
@@ -99,7 +99,7 @@ def test_a_head_that_can_never_run_is_noticed() -> None:
 
 
 def test_a_lawful_life_passes_and_is_counted() -> None:
-    witness = LineWitness(1, 1, 2.0)
+    witness = QueueWitness(1, 1, 2.0)
     full(witness)
     witness.arrived(0.5, 3)
     witness.refused(0.5, 3, Reason.QUEUE_FULL)
@@ -126,7 +126,7 @@ def test_a_lawful_life_passes_and_is_counted() -> None:
 
 
 def test_a_clock_that_is_a_little_off_is_forgiven_as_far_as_told() -> None:
-    witness = LineWitness(1, 1, 2.0, tolerance_s=0.01)
+    witness = QueueWitness(1, 1, 2.0, tolerance_s=0.01)
     full(witness)
     witness.settled(2.005)
     witness.refused(2.005, 2, Reason.QUEUE_TIMEOUT)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from wake_engines import Doorstep, Manners
 
-from simulator.model.invariants import EngineWitness, LineWitness
+from simulator.model.invariants import EngineWitness, QueueWitness
 from simulator.standin.engine import Scheduler
 from tornado_frontdoor.core.clock import ManualClock
 from tornado_frontdoor.core.decisions import (
@@ -105,7 +105,7 @@ class Site:
         )
         self.gate = Gate(self.key, self.limits, self.world.clock, Random(1), nap)
         limits = self.limits
-        self.line = LineWitness(limits.cap, limits.queue, limits.queue_timeout_s, tolerance_s=1e-6)
+        self.line = QueueWitness(limits.cap, limits.queue, limits.queue_timeout_s, tolerance_s=1e-6)
         self.engine = EngineWitness()
         self._spy(self.gate)
 

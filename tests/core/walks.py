@@ -17,7 +17,7 @@ from random import Random
 
 from naive_line import NaiveLine, Seen, seen
 
-from simulator.model.invariants import LineWitness, digest
+from simulator.model.invariants import QueueWitness, digest
 from tornado_frontdoor.core.admission import AdmissionController, AdmissionEvent, AdmissionLimits
 from tornado_frontdoor.core.decisions import Outcome
 from tornado_frontdoor.core.request import Ticket, TicketState
@@ -62,7 +62,7 @@ class Walk:
             else None
         )
         self.witness = (
-            LineWitness(
+            QueueWitness(
                 limits.cap,
                 limits.queue,
                 limits.queue_timeout_s,
@@ -231,7 +231,7 @@ class Walk:
         self,
         event: str,
         moves: Sequence[AdmissionEvent],
-        tell: Callable[[LineWitness], None] | None,
+        tell: Callable[[QueueWitness], None] | None,
         ask: Callable[[NaiveLine], list[Seen]],
     ) -> None:
         told = seen(moves)
@@ -250,9 +250,9 @@ class Walk:
 
     def _ask_witness(
         self,
-        witness: LineWitness,
+        witness: QueueWitness,
         told: list[Seen],
-        tell: Callable[[LineWitness], None] | None,
+        tell: Callable[[QueueWitness], None] | None,
     ) -> None:
         if tell is not None:
             tell(witness)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from doorway import CHAT, Doorway, doorway
 
-from simulator.exact.closed_form import BoundedLine
+from simulator.exact.closed_form import BoundedQueue
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Plan, observe
 from simulator.traffic.distributions import Distribution
@@ -113,7 +113,7 @@ def test_shares_agree_with_theory_within_sampling_error():
             return [str(line["outcome"]) for line in door.lines]
 
     outcomes = asyncio.run(scenario())
-    exact = BoundedLine(cap, queue, rate, mean_s, timeout_s)
+    exact = BoundedQueue(cap, queue, rate, mean_s, timeout_s)
     for outcome, share in (
         ("served", exact.served),
         ("queue_full", exact.rejected),

@@ -78,6 +78,12 @@ CROSSINGS = [
     Crossing("simulator-rooms", "simulator.standin.engine", "simulator.model.run"),
     Crossing("simulator-rooms", "simulator.engine_model.replica", "simulator.standin.engine"),
     Crossing("simulator-rooms", "simulator.exact.closed_form", "simulator.reports.plot"),
+    Crossing(
+        "stand-in-shares-the-batch-model-only",
+        "simulator.standin.requests",
+        "simulator.traffic.distributions",
+    ),
+    Crossing("nobody-simulates-with-the-stand-in", "simulator.cli.options", "simulator.standin"),
     # Inside the core
     Crossing("core-layers", "tornado_frontdoor.core.admission", "tornado_frontdoor.core.gate"),
     Crossing(

@@ -32,32 +32,32 @@ class _Logging(SimulatedRun):
         super().__init__(*given)
         self.lines = []
 
-    def _served(self, visit):
-        super()._served(visit)
-        self._log(visit, "served", visit.admitted_s - visit.arrived_s)
+    def _served(self, attempt):
+        super()._served(attempt)
+        self._log(attempt, "served", attempt.admitted_s - attempt.arrived_s)
 
-    def _refused(self, visit, refusal):
-        super()._refused(visit, refusal)
-        self._log(visit, refusal.reason.value, self._driver.time_s - visit.arrived_s)
+    def _refused(self, attempt, refusal):
+        super()._refused(attempt, refusal)
+        self._log(attempt, refusal.reason.value, self._loop.time_s - attempt.arrived_s)
 
-    def _log(self, visit, outcome, waited_s):
-        now = self._driver.time_s
+    def _log(self, attempt, outcome, waited_s):
+        now = self._loop.time_s
         entry = {
             "time": (START + timedelta(seconds=now)).isoformat(timespec="milliseconds"),
             "upstream": "reasoning",
             "outcome": outcome,
             "waited_s": round(waited_s, 6),
             "first_byte_s": None,
-            "total_s": round(now - visit.arrived_s, 6),
-            "weight": visit.weight,
+            "total_s": round(now - attempt.arrived_s, 6),
+            "weight": attempt.weight,
         }
         self.lines.append(json.dumps(entry))
 
 
 def logged(tmp_path, world):
     """Return an access log of a world, and the world's metrics."""
-    streams, driver = Streams(3, 0), HeapDriver()
-    run = _Logging(world, streams, driver, new_gate(world, driver, streams))
+    streams, loop = Streams(3, 0), HeapDriver()
+    run = _Logging(world, streams, loop, new_gate(world, loop, streams))
     records = run.run()
     path = tmp_path / "access.log"
     path.write_text("\n".join(run.lines), encoding="utf-8")

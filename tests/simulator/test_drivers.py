@@ -77,7 +77,7 @@ def worlds(draw):
         hang_up=draw(st.sampled_from([0.0, 0.4])),
         slots=draw(st.integers(3, 8)),
         replicas=draw(st.integers(1, 2)),
-        pick=draw(st.sampled_from(["least", "random", "round-robin"])),
+        balancing=draw(st.sampled_from(["least", "random", "round-robin"])),
         tiers=draw(st.sampled_from(tiers)),
         requests=None,
         warmup=0,
@@ -104,7 +104,7 @@ STEADY = {
     "timeout": scene(requests=2000, warmup=100, timeout_s=3.0, arrivals=Renewal(rate=3.6)),
     "closed loop": scene(requests=2000, warmup=100, arrivals=Closed(clients=20, think_s=5.0)),
     "sdk": scene(requests=2000, warmup=100, arrivals=Renewal(rate=4.0), retry=Retry(kind="openai")),
-    "two replicas": scene(requests=2000, warmup=100, replicas=2, slots=4, pick="random"),
+    "two replicas": scene(requests=2000, warmup=100, replicas=2, slots=4, balancing="random"),
     "impatient": scene(
         requests=2000,
         warmup=100,

@@ -34,7 +34,7 @@ def test_bare_command_takes_the_documented_values():
     assert scenario.arrivals == Renewal(rate=2.4)
     assert scenario.service.seconds == Distribution("exp", 2.0)
     assert (scenario.requests, scenario.warmup) == (20_000, 1000)
-    assert (scenario.slots, scenario.replicas, scenario.pick) == (8, 1, "least")
+    assert (scenario.slots, scenario.replicas, scenario.balancing) == (8, 1, "least")
     assert (command.plan.seed, command.plan.replications, command.plan.driver) == (1, 20, "simpy")
 
 
@@ -101,7 +101,7 @@ def test_retries_are_written_as_they_are_read(text):
         ("--queue -1", "--queue: must be at least 0, not -1"),
         ("--timeout 0", "--timeout: must be above 0, not 0"),
         ("--timeout nan", "--timeout: 'nan' is not a finite number"),
-        ("--service fast", "--service: 'fast' is none of hold:S, exp:S, lognormal:S,SIGMA, "),
+        ("--service fast", "--service: 'fast' is not one of hold:S, exp:S, lognormal:S,SIGMA, "),
         ("--service exp:0", "--service: must be above 0, not 0"),
         ("--service lognormal:2", "--service: needs two numbers and a comma, not '2'"),
         ("--rate 1 --burst 3", "--burst: does not go with --rate"),
@@ -109,23 +109,26 @@ def test_retries_are_written_as_they_are_read(text):
         ("--think 3", "--think: goes with --clients only"),
         ("--thin 0.5", "--thin: goes with --trace only"),
         ("--arrivals-law gamma:2 --burst 3", "--arrivals-law: goes with --rate or --rho only"),
-        ("--arrivals-law zipf", "--arrivals-law: 'zipf' is none of poisson, gamma:CV"),
+        ("--arrivals-law zipf", "--arrivals-law: 'zipf' is not one of poisson, gamma:CV"),
         ("--wake 1,2", "--wake: goes with --sleep only"),
         ("--sleep 100,50", "--sleep: level 2 after 50 s is not later than level 1"),
         ("--sleep 1", "--sleep: needs two numbers and a comma, not '1'"),
-        ("--retry sometimes", "--retry: 'sometimes' is none of none, openai"),
-        ("--patience lognormal:1,1", "--patience: 'lognormal:1,1' is none of none, exp:S"),
+        ("--retry sometimes", "--retry: 'sometimes' is not one of none, openai"),
+        ("--patience lognormal:1,1", "--patience: 'lognormal:1,1' is not one of none, exp:S"),
         ("--replicas 2", "--replicas: '2' is not RxS, e.g. 2x4"),
         ("--replicas 2x4 --slots 8", "--slots: --replicas says it already"),
-        ("--pick best", "--pick: 'best' is none of least, random, round-robin"),
-        ("--driver salabim", "--driver: 'salabim' is none of simpy, heap"),
+        ("--pick best", "--pick: 'best' is not one of least, random, round-robin"),
+        ("--driver salabim", "--driver: 'salabim' is not one of simpy, heap"),
         ("--requests 10 --warmup 10", "--warmup: 10 of 10 requests leaves none to measure"),
         ("--burst 9 --requests 10", "--requests: a burst is as long as it is"),
         ("--service hold:0", "--rho: a service time of 0 makes no load: give --rate"),
         ("--prompt exp:10", "--prompt: goes with a --service profile of tokens only"),
         ("--plot run.gif", "--plot: 'run.gif' ends in none of .html, .png, .svg"),
         ("--trace nowhere.csv", "--trace: cannot read nowhere.csv"),
-        ("--service profile:nothing", "--service: 'nothing' is no file and none of dense-32b"),
+        (
+            "--service profile:nothing",
+            "--service: 'nothing' is not a file and not one of dense-32b",
+        ),
     ],
 )
 def test_fault_is_one_line_that_names_its_option(text, fault):

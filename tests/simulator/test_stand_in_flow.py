@@ -182,10 +182,10 @@ def test_a_slow_reader_holds_the_answer_back_and_loses_nothing() -> None:
             for _ in range(20):  # the engine is done long ago; the client reads nothing
                 await asyncio.sleep(0.005)
             assert (await caller.stats())["in_flight"] == 1
-            pieces = 0
+            chunks = 0
             while chunk := await connection.chunk():
-                pieces += b'"content":"w' in chunk
-            assert pieces == 300
+                chunks += b'"content":"w' in chunk
+            assert chunks == 300
             await caller.until(lambda s: s["finished"] == 1)
 
     asyncio.run(scenario())

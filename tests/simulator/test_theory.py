@@ -5,9 +5,9 @@ from math import inf
 import pytest
 
 from simulator.exact.closed_form import (
-    BoundedLine,
+    BoundedQueue,
     burst_served,
-    endless_line_timed_out,
+    endless_queue_timed_out,
     erlang_b,
     erlang_c,
     idle_tiers,
@@ -50,7 +50,7 @@ TIMEOUT_3 = {
 @pytest.mark.parametrize("load", NO_TIMEOUT)
 @pytest.mark.parametrize(("timeout_s", "table"), [(inf, NO_TIMEOUT), (3.0, TIMEOUT_3)])
 def test_bounded_line_has_the_exact_values(load, timeout_s, table):
-    line = BoundedLine(6, 8, 3 * load, 2.0, timeout_s)
+    line = BoundedQueue(6, 8, 3 * load, 2.0, timeout_s)
     found = (
         line.rejected,
         line.timed_out,
@@ -68,12 +68,12 @@ def test_bounded_line_has_the_exact_values(load, timeout_s, table):
 @pytest.mark.parametrize("timeout_s", [0.5, 1.0, 5.0, 30.0, inf])
 @pytest.mark.parametrize("load", [0.3, 1.0, 3.0])
 def test_shares_of_a_bounded_line_sum_to_one(load, timeout_s):
-    line = BoundedLine(6, 8, 3 * load, 2.0, timeout_s)
+    line = BoundedQueue(6, 8, 3 * load, 2.0, timeout_s)
     assert line.rejected + line.timed_out + line.served == pytest.approx(1, abs=1e-12)
 
 
 def test_line_of_no_places_is_erlang_b():
-    assert BoundedLine(6, 0, 2.4, 2.0).rejected == pytest.approx(erlang_b(6, 4.8), abs=1e-14)
+    assert BoundedQueue(6, 0, 2.4, 2.0).rejected == pytest.approx(erlang_b(6, 4.8), abs=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_erlang(load, lost, waits):
     [(0.5, 1, 0.011185), (0.95, 3, 0.058015), (1.2, 5, 0.171053), (2.0, 3, 0.500006)],
 )
 def test_endless_line_with_a_timeout(load, timeout_s, lost):
-    assert endless_line_timed_out(6, 3 * load, 2.0, timeout_s) == pytest.approx(lost, abs=6e-7)
+    assert endless_queue_timed_out(6, 3 * load, 2.0, timeout_s) == pytest.approx(lost, abs=6e-7)
 
 
 def test_endless_line_is_continuous_where_load_is_one():
-    at, near = (endless_line_timed_out(6, rate, 2.0, 3.0) for rate in (3.0, 3.0 + 1e-7))
+    at, near = (endless_queue_timed_out(6, rate, 2.0, 3.0) for rate in (3.0, 3.0 + 1e-7))
     assert at == pytest.approx(near, rel=1e-5)
 
 
@@ -135,7 +135,7 @@ def test_gamma_arrivals(cv, load, rejected, at_once, wait_s):
 
 
 def test_gamma_arrivals_of_cv_one_are_poisson():
-    line, poisson = gamma_arrivals(6, 8, 2.4, 2.0, 1.0), BoundedLine(6, 8, 2.4, 2.0)
+    line, poisson = gamma_arrivals(6, 8, 2.4, 2.0, 1.0), BoundedQueue(6, 8, 2.4, 2.0)
     assert line.rejected == pytest.approx(poisson.rejected, rel=1e-9)
     assert line.wait_of_admitted_s == pytest.approx(poisson.wait_mean_s, rel=1e-9)
 
@@ -216,12 +216,12 @@ def test_constant_service_waits_half_as_long():
 @pytest.mark.parametrize(
     "line",
     [
-        BoundedLine(6, 200, 2.0, 2.0, 30.0),
-        BoundedLine(6, 5000, 3.0, 2.0, 30.0),
-        BoundedLine(2, 300, 10.0, 1000.0),
-        BoundedLine(1, 150, 1.0, 2.0),
-        BoundedLine(1000, 8, 450.0, 2.0, 30.0),
-        BoundedLine(1000, 5000, 600.0, 2.0, 3.0),
+        BoundedQueue(6, 200, 2.0, 2.0, 30.0),
+        BoundedQueue(6, 5000, 3.0, 2.0, 30.0),
+        BoundedQueue(2, 300, 10.0, 1000.0),
+        BoundedQueue(1, 150, 1.0, 2.0),
+        BoundedQueue(1000, 8, 450.0, 2.0, 30.0),
+        BoundedQueue(1000, 5000, 600.0, 2.0, 3.0),
     ],
 )
 def test_long_lines_and_many_slots_have_exact_values_too(line):

@@ -84,7 +84,7 @@ def test_servegen_windows_without_traffic_stay_empty(tmp_path):
             "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1\n",
             "line 2 has 2 columns",
         ),
-        ("0,1,1,Gamma,x,2\n", "line 1 is no window"),
+        ("0,1,1,Gamma,x,2\n", "line 1 is not a window"),
     ],
 )
 def test_fault_of_a_trace_is_named(tmp_path, text, complaint):
