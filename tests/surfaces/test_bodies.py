@@ -1,14 +1,18 @@
 """Bodies: the model is found, and only its bytes ever change."""
 
 import json
-from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tornado_frontdoor.surfaces.base import Refused
-from tornado_frontdoor.surfaces.bodies import read_json, read_multipart, replace_model, with_model
+from tornado_frontdoor.surfaces.bodies import (
+    read_json,
+    replace_model,
+    with_model,
+    without_fields,
+)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -89,58 +93,7 @@ def test_garbage_is_refused_and_never_raises_anything_else(body):
     assert with_model(parsed, "x")
 
 
-def multipart(*parts: tuple[str, bytes], boundary: str = "xyz") -> bytes:
-    body = b"".join(
-        f"--{boundary}\r\n{head}\r\n\r\n".encode() + content + b"\r\n" for head, content in parts
-    )
-    return body + f"--{boundary}--\r\n".encode()
-
-
-FILE = ('Content-Disposition: form-data; name="file"; filename="model"', b"\x00\r\n--xy\r\n" * 50)
-MODEL = ('Content-Disposition: form-data; name="model"', b"OvisOCR2")
-
-
-@pytest.mark.parametrize("parts", [(FILE, MODEL), (MODEL, FILE), (MODEL,)])
-def test_the_model_field_is_found_wherever_it_stands(parts):
-    body = multipart(*parts)
-    found = read_multipart('multipart/form-data; boundary="xyz"', body)
-    assert found.model == "OvisOCR2"
-    assert found.model_span is not None
-    assert body[slice(*found.model_span)] == b"OvisOCR2"
-
-
-def test_a_file_called_model_is_not_the_model():
-    head = 'Content-Disposition: form-data; name="model"; filename="weights.bin"'
-    body = multipart((head, b"x" * 2000))
-    assert read_multipart("multipart/form-data; boundary=xyz", body).model is None
-
-
-def test_a_multipart_body_without_a_model_has_none():
-    body = multipart(FILE)
-    assert read_multipart("multipart/form-data; boundary=xyz", body) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("content_type", "body", "says"),
-    [
-        ("multipart/form-data", multipart(MODEL), "names no boundary"),
-        ("multipart/form-data; boundary=xyz", multipart(MODEL)[:-20], "ends within a part"),
-        (
-            "multipart/form-data; boundary=xyz",
-            multipart((MODEL[0], b"m" * 2000)),
-            "model field is too long",
-        ),
-    ],
-)
-def test_a_broken_multipart_body_is_refused(content_type, body, says):
-    with pytest.raises(Refused) as refused:
-        read_multipart(content_type, body)
-    assert says in refused.value.refusal.detail
-
-
-@given(st.binary(max_size=200))
-def test_multipart_garbage_is_refused_or_has_no_model(body):
-    with suppress(Refused):
-        found = read_multipart("multipart/form-data; boundary=x", body)
-        named = None if found.model_span is None else body[slice(*found.model_span)]
-        assert found.model == (None if named is None else named.decode("utf-8", "replace").strip())
+def test_members_are_left_out_and_the_others_stay_byte_for_byte():
+    parsed = read_json(b'{"a" : 1.50, "b": [1, 2], "a": {"b":2} ,"c":"\\u00e9"}')
+    assert without_fields(parsed, {"b"}) == '{"a" : 1.50, "a": {"b":2}, "c":"\\u00e9"}'
+    assert without_fields(parsed, {"a", "b", "c"}) == "{}"

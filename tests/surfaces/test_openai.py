@@ -8,7 +8,7 @@ from tornado_frontdoor.core.catalog import Catalog, Routes, Target
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal, SleepDepth
 from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.surfaces.base import ListedModel, Refused, RouteKind, SurfaceRequest
-from tornado_frontdoor.surfaces.openai import OpenAISurface, PassThrough, sequences
+from tornado_frontdoor.surfaces.openai import OpenAISurface, PassThrough
 
 SURFACE = OpenAISurface()
 TEXT = Target(
@@ -138,26 +138,6 @@ def test_multipart_by_another_name_changes_only_that_name():
         content_type="multipart/form-data; boundary=b",
     )
     assert exchange.request.body == multipart_body("ovis")
-
-
-@pytest.mark.parametrize(
-    ("path", "fields", "weight"),
-    [
-        (CHAT, {}, 1),
-        (CHAT, {"n": 7}, 7),
-        (CHAT, {"n": "7"}, 1),
-        (CHAT, {"n": True}, 1),
-        (CHAT, {"n": -2}, 1),
-        ("/v1/completions", {"prompt": ["a", "b", "c"], "n": 2}, 6),
-        ("/v1/completions", {"prompt": [[1, 2], [3]]}, 2),
-        ("/v1/completions", {"prompt": [1, 2, 3]}, 1),
-        ("/v1/completions", {"prompt": "x", "best_of": 4, "n": 2}, 4),
-        ("/v1/embeddings", {"input": ["a"] * 50}, 1),
-    ],
-)
-def test_a_request_weighs_what_it_takes_in_sequence_slots(path, fields, weight):
-    """F42: a cap on requests alone would let one of them take the whole engine."""
-    assert sequences(path, fields) == weight
 
 
 def test_a_background_response_is_refused_where_there_is_a_cap():

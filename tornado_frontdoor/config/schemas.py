@@ -112,6 +112,7 @@ class SurfacesTable(Table):
     openai = Flag()
     anthropic = Flag()
     anthropic_overloaded_status = ChoiceField(529, 503)
+    steering_fields = ChoiceField("remove", "refuse", "pass")
 
 
 class AdmissionTable(Table):

@@ -51,6 +51,7 @@ class SurfaceSettings:
     openai: bool = True
     anthropic: bool = True
     anthropic_overloaded_status: int = 529
+    steering_fields: Literal["remove", "refuse", "pass"] = "remove"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,11 +200,12 @@ def make_surfaces(settings: Settings) -> list[Surface]:
     """Return the dialects that are switched on; one that is off is not even loaded."""
     surfaces: list[Surface] = []
     if settings.surfaces.openai:
-        surfaces.append(OpenAISurface())
+        surfaces.append(OpenAISurface(settings.surfaces.steering_fields))
     if settings.surfaces.anthropic:
         anthropic = import_module("tornado_frontdoor.surfaces.anthropic")
         status = settings.surfaces.anthropic_overloaded_status
-        surfaces.append(anthropic.AnthropicSurface(status, lambda: token_hex(12)))
+        steering = settings.surfaces.steering_fields
+        surfaces.append(anthropic.AnthropicSurface(status, lambda: token_hex(12), steering))
     return surfaces
 
 

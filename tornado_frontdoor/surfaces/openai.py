@@ -6,7 +6,7 @@ from a broken one: OpenAI's own client takes a stream that just ends for a succe
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from json import dumps
 from typing import Any
 from urllib.parse import unquote
@@ -26,17 +26,27 @@ from tornado_frontdoor.surfaces.base import (
     RouteKind,
     SurfaceRequest,
 )
-from tornado_frontdoor.surfaces.bodies import (
-    read_json,
-    read_multipart,
-    with_model,
-)
+from tornado_frontdoor.surfaces.bodies import read_json, with_model
 from tornado_frontdoor.surfaces.headers import to_client, to_engine, value_of
+from tornado_frontdoor.surfaces.multipart import read_multipart, rewritten
 from tornado_frontdoor.surfaces.retry_headers import STATUS, retry_headers
+from tornado_frontdoor.surfaces.steering import (
+    STEERING_FIELDS,
+    Steering,
+    refusal_of,
+    unsteered,
+)
+from tornado_frontdoor.surfaces.weight import (
+    CHAT,
+    CHOICES,
+    COMPLETIONS,
+    EMBEDDINGS,
+    RERANK,
+    SCORE,
+    choices_of,
+    weight_of,
+)
 
-CHAT = "/v1/chat/completions"
-COMPLETIONS = "/v1/completions"
-EMBEDDINGS = "/v1/embeddings"
 RESPONSES = "/v1/responses"
 _MODELS = "/v1/models"
 
@@ -46,8 +56,8 @@ _ENGINE_PATHS = frozenset(
         COMPLETIONS,
         RESPONSES,
         EMBEDDINGS,
-        "/v1/score",
-        "/v1/rerank",
+        SCORE,
+        RERANK,
         "/v1/audio/transcriptions",
         "/v1/audio/translations",
         "/tokenize",
@@ -59,8 +69,6 @@ _ENDS_WITH_DONE = frozenset({CHAT, COMPLETIONS})
 
 SMALL_PIECE_BYTES = 64
 """A piece below it is joined with the next one, so that four hold any `[DONE]` or error's head."""
-MOST_SEQUENCES = 1_000_000
-"""More than any engine has; a number of a thousand digits would break gauges and log lines."""
 
 _TYPE: dict[Reason, tuple[str, str]] = {
     Reason.QUEUE_FULL: ("overloaded", "The line for this upstream is full"),
@@ -79,10 +87,16 @@ _TYPE: dict[Reason, tuple[str, str]] = {
 
 
 class OpenAISurface:
-    """`/v1/*`, and vLLM's `/tokenize` and `/detokenize`."""
+    """`/v1/*`, and vLLM's `/tokenize` and `/detokenize`.
+
+    `steering` says what becomes of fields that steer an engine past its gate.
+    """
 
     name = "openai"
     prefixes: tuple[str, ...] = ("/v1", "/tokenize", "/detokenize")
+
+    def __init__(self, steering: Steering = "remove") -> None:
+        self._steering: Steering = steering
 
     def route(self, method: str, path: str) -> Route:
         """Find an allowed path; everything else is not found, whatever the engine would answer."""
@@ -99,12 +113,13 @@ class OpenAISurface:
         content_type = call.headers.get("content-type", "application/json")
         if content_type.lower().startswith("multipart/"):
             return self._decode_multipart(call, catalog, content_type)
-        parsed = read_json(call.body)
+        received = read_json(call.body)
+        parsed = unsteered(received, self._steering)
         named = parsed.fields.get("model")
         if named is not None and not isinstance(named, str):
             raise Refused(Reason.BAD_REQUEST, "model must be a string", "model")
         target, spelt = _target(catalog, call.route.path, named, catalog.routes.chat_default)
-        body = call.body
+        body = call.body if parsed is received else parsed.text.encode()
         if named is not None and named != target.served_name:
             body = with_model(parsed, target.served_name)
         if call.route.path == RESPONSES and target.max_weight and parsed.fields.get("background"):
@@ -123,7 +138,7 @@ class OpenAISurface:
             content_type=content_type,
             headers=to_engine(call.headers),
             stream=parsed.fields.get("stream") is True,
-            weight=sequences(call.route.path, parsed.fields),
+            weight=weight_of(call.route.path, parsed.fields, target.max_weight),
             takes_slot=call.route.path not in _WITHOUT_SLOT,
         )
         return DecodedRequest(request, target, PassThrough(call.route.path))
@@ -131,13 +146,16 @@ class OpenAISurface:
     def _decode_multipart(
         self, call: SurfaceRequest, catalog: Catalog, content_type: str
     ) -> DecodedRequest:
-        found = read_multipart(content_type, call.body)
+        unwanted = () if self._steering == "pass" else STEERING_FIELDS
+        form = read_multipart(content_type, call.body, ("model", *CHOICES), unwanted)
+        if form.whole and self._steering == "refuse":
+            raise refusal_of(STEERING_FIELDS.intersection(form.values))
+        named = form.values.get("model") or None
         default = catalog.routes.multipart_chat_default
-        target, spelt = _target(catalog, call.route.path, found.model or None, default)
-        body = call.body
-        if found.model_span is not None and found.model != target.served_name:
-            start, end = found.model_span
-            body = body[:start] + target.served_name.encode() + body[end:]
+        target, spelt = _target(catalog, call.route.path, named, default)
+        body = rewritten(
+            call.body, form, None if named == target.served_name else target.served_name
+        )
         request = CanonicalRequest(
             surface=self.name,
             model=spelt,
@@ -147,6 +165,7 @@ class OpenAISurface:
             content_type=content_type,
             headers=to_engine(call.headers),
             stream=False,
+            weight=choices_of(form.values),
         )
         return DecodedRequest(request, target, PassThrough(call.route.path))
 
@@ -282,31 +301,6 @@ def _target(
         detail = f"There is no model {spelt!r}; /v1/models lists those there are"
         raise Refused(Reason.MODEL_NOT_FOUND, detail, "model", spelt)
     return target, spelt
-
-
-def sequences(path: str, fields: Mapping[str, Any]) -> int:
-    """Return how many of vLLM's sequence slots a request takes: prompts times choices, at least 1.
-
-    What is not a sensible number counts as 1 and is left for the engine to refuse; what is larger
-    than MOST_SEQUENCES counts as that.
-    """
-    if path not in (CHAT, COMPLETIONS):
-        return 1
-    choices = max(_count(fields.get("n")), _count(fields.get("best_of")))
-    prompts = 1
-    prompt = fields.get("prompt")
-    if (
-        path == COMPLETIONS
-        and isinstance(prompt, list)
-        and prompt
-        and not isinstance(prompt[0], int)
-    ):
-        prompts = len(prompt)  # a list of numbers is one prompt in tokens
-    return min(prompts * choices, MOST_SEQUENCES)
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1
 
 
 def _aborted(tail: bytes) -> bool:

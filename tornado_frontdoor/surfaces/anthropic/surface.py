@@ -33,6 +33,7 @@ from tornado_frontdoor.surfaces.base import (
     SurfaceRequest,
 )
 from tornado_frontdoor.surfaces.bodies import JsonBody, read_json
+from tornado_frontdoor.surfaces.steering import Steering, unsteered
 
 MESSAGES = "/llm/v1/messages"
 COUNT_TOKENS = "/llm/v1/messages/count_tokens"
@@ -60,9 +61,15 @@ class AnthropicSurface:
     prefix = "/llm"
     prefixes: tuple[str, ...] = (prefix,)
 
-    def __init__(self, overloaded_status: Literal[529, 503], id_source: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        overloaded_status: Literal[529, 503],
+        id_source: Callable[[], str],
+        steering: Steering = "remove",
+    ) -> None:
         self._overloaded_status = overloaded_status
         self._new_id = id_source
+        self._steering: Steering = steering
 
     def route(self, method: str, path: str) -> Route:
         """Find an allowed path; raises Refused."""
@@ -93,6 +100,7 @@ class AnthropicSurface:
         asked = Asked(spelt, target.served_name, request_id_of(call.request_id), self._new_id)
         counts = call.route.path == COUNT_TOKENS
         if target.anthropic == "native":
+            body = unsteered(body, self._steering)
             return _native(call, body, target, asked, counts=counts)
         version = call.headers.get("anthropic-version", "")
         translated = _counted if counts else _translated
