@@ -153,6 +153,7 @@ def test_commented_lines_of_the_default_file_show_the_defaults() -> None:
     used = dict(keys_of(tomllib.loads(text), ""))
     without_default = {
         ("server", "admin_token_file"),
+        ("log", "file"),
         ("models.NAME", "aliases"),
         ("routes", "chat_default"),
         ("models.NAME", "served_name"),

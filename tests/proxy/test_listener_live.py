@@ -9,6 +9,8 @@ import pytest
 from doorway import CHAT, doorway
 from wire import Reply, Wire, chat, request
 
+from tornado_frontdoor.core.printable import printable
+
 HIDDEN = """
 / /v1 /v1/ /sleep /wake_up /is_sleeping /collective_rpc /reset_prefix_cache /reset_mm_cache
 /reset_encoder_cache /server_info /release_kv_cache_memory /pause /resume /is_paused
@@ -275,12 +277,13 @@ def test_an_unknown_model_is_a_404_that_costs_nothing(fields: dict[str, str]) ->
 
 @pytest.mark.parametrize("name", ["claude-\ud800", "claude-" + "x" * 9000, "claude-\u2028\x00"])
 def test_a_name_of_any_characters_is_served_by_its_pattern(name: str) -> None:
-    """It goes into the access line, where it must not break anything."""
+    """It goes into the access line, where it must not break anything, nor take megabytes."""
 
     async def scenario() -> None:
         async with doorway() as door:
             assert (await door.call(CHAT, {"model": name, "messages": []})).status == 200
-            assert door.lines[0]["model"] == name
+            assert door.lines[0]["model"] == printable(name)
+            assert len(door.lines[0]["model"]) < 210
 
     asyncio.run(scenario())
 

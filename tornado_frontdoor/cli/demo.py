@@ -50,6 +50,9 @@ CONFIGURATION = """\
 [server]
 state_dir = "state"
 
+[log]
+format = "text"
+
 [surfaces]
 
 [upstreams.reasoning]

@@ -173,14 +173,12 @@ def _serve(arguments: Arguments) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    _log_to_stderr()
     return app.serve(settings, read)
 
 
 def _demo(arguments: Arguments) -> int:
     from tornado_frontdoor.cli import demo
 
-    _log_to_stderr()
     return demo.run(arguments["--listen"], arguments["--admin-listen"])
 
 

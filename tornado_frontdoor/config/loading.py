@@ -20,6 +20,7 @@ from tornado_frontdoor.config.settings import (
     GpuPoolSettings,
     GpuSettings,
     HostSettings,
+    LogSettings,
     ModelSettings,
     RouteSettings,
     ServerSettings,
@@ -132,6 +133,7 @@ def _build(path: Path, data: Mapping[str, Any]) -> Settings:
         routes=RouteSettings(**data["routes"]),
         gpu=GpuPoolSettings(**data["gpu"]) if data["gpu"] is not None else None,
         host=HostSettings(**data["host"]) if data["host"] is not None else None,
+        log=_log(path, data["log"]),
     )
 
 
@@ -144,6 +146,11 @@ def _server(path: Path, table: Mapping[str, Any]) -> ServerSettings:
             "admin_token_file": None if token_file is None else _from(path, token_file),
         }
     )
+
+
+def _log(path: Path, table: Mapping[str, Any]) -> LogSettings:
+    file = table["file"]
+    return LogSettings(**{**table, "file": None if file is None else _from(path, file)})
 
 
 def _upstream(name: str, table: Mapping[str, Any]) -> UpstreamSettings:

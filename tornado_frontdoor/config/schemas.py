@@ -104,6 +104,16 @@ class ServerTable(Table):
     write_stall_timeout_s = Number(above=0, most=YEAR_S)
 
 
+class LogTable(Table):
+    """`[log]`."""
+
+    holds = settings.LogSettings
+
+    format = ChoiceField("json", "text")
+    file = FilePath()
+    buffer_kib = Whole(16, 1_048_576)
+
+
 class SurfacesTable(Table):
     """`[surfaces]`."""
 
@@ -241,3 +251,4 @@ class File(Table):
     routes = Always(RoutesTable)
     gpu = Optional(GpuPoolTable)
     host = Optional(HostTable)
+    log = Always(LogTable)

@@ -45,6 +45,15 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """`[log]`: where lines go, how they look, and how many may wait for a reader."""
+
+    format: Literal["json", "text"] = "json"
+    file: Path | None = None
+    buffer_kib: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SurfaceSettings:
     """`[surfaces]`: which dialects are served."""
 
@@ -165,6 +174,7 @@ class Settings:
     routes: RouteSettings
     gpu: GpuPoolSettings | None = None
     host: HostSettings | None = None
+    log: LogSettings = field(default_factory=LogSettings)
 
     def catalog(self) -> Catalog:
         """Build the catalog that resolves these models, in the file's order."""

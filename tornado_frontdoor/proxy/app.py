@@ -13,21 +13,24 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from importlib import import_module
 from random import Random
 from secrets import token_hex
 from time import time_ns
-from typing import Any, TextIO
+from typing import Any
 
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
+from tornado_frontdoor import __version__
 from tornado_frontdoor.config import Address, ConfigError, Settings
 from tornado_frontdoor.core.decisions import EngineState, Reason
 from tornado_frontdoor.proxy.admin.api import Admin
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
 from tornado_frontdoor.proxy.downstream.listener import Listener, Service
 from tornado_frontdoor.proxy.engine.journal import JournalError
+from tornado_frontdoor.proxy.logs import LineSink, LogWriter, logging_to
 from tornado_frontdoor.proxy.registry import UpstreamRegistry
 from tornado_frontdoor.proxy.routing import FrontDoor
 from tornado_frontdoor.proxy.telemetry import Telemetry
@@ -54,11 +57,12 @@ class App:
         self,
         settings: Settings,
         read_again: Callable[[], Settings],
-        access_log: TextIO = sys.stderr,
+        access_log: LineSink,
     ) -> None:
         self.settings = self._started_with = settings
         self._read_again = read_again
         self.pool = UpstreamRegistry(Random())  # noqa: S311 - spreads retries, keeps no secret
+        self._log = access_log
         self._departures = DisconnectWatcher()
         self._telemetry = Telemetry(access_log, self.pool.readings, STATE_NAMES)
         surfaces = make_surfaces(settings)
@@ -103,6 +107,8 @@ class App:
 
     def reread(self) -> None:
         """Read the configuration again and put it in force; counts and lines are kept."""
+        if isinstance(self._log, LogWriter):
+            self._log.reopen()
         if self.door.draining:
             return  # a new upstream would not know of it and admit
         try:
@@ -132,6 +138,11 @@ class App:
         loop = asyncio.get_running_loop()
         self._give_up_s = loop.time() + self.settings.server.drain_timeout_s
         self.door.draining = True
+        LOG.info(
+            "draining: %d requests under way have %g s to end",
+            len(self.door.under_way),
+            self.settings.server.drain_timeout_s,
+        )
         for server in self._servers[:1]:
             server.stop()
         for upstream in self.pool.everyone():
@@ -220,8 +231,24 @@ async def serve_until_stopped(
     announce_to: Callable[[Address, Address], None],
 ) -> int:
     """Serve on the running loop until a signal; returns the exit code."""
+    with ExitStack() as stack:
+        to = settings.log
+        try:
+            log = stack.enter_context(logging_to(to.file, to.format, to.buffer_kib * 1024))
+        except OSError as error:
+            print(f"frontdoor: log.file cannot be opened: {error}", file=sys.stderr)  # noqa: T201
+            return 1
+        return await _serve_and_log(settings, read_again, announce_to, log)
+
+
+async def _serve_and_log(
+    settings: Settings,
+    read_again: Callable[[], Settings],
+    announce_to: Callable[[Address, Address], None],
+    log: LogWriter,
+) -> int:
     try:
-        app = App(settings, read_again)
+        app = App(settings, read_again, log)
     except JournalError as error:
         print(f"frontdoor: {error}", file=sys.stderr)  # noqa: T201
         return 1
@@ -235,7 +262,14 @@ async def serve_until_stopped(
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     announce_to(public, admin)
+    LOG.info(
+        "frontdoor %s serves %d upstreams by %s",
+        __version__,
+        len(settings.upstreams),
+        settings.path,
+    )
     await app.run()
+    LOG.info("stopped")
     return 0
 
 

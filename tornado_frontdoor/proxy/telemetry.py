@@ -5,13 +5,11 @@ when somebody scrapes, so that they cannot drift from the truth.
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import cache
 from time import monotonic
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,10 +19,12 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tornado_frontdoor.core.decisions import Outcome, WakeEnded
+from tornado_frontdoor.core.printable import printable
+from tornado_frontdoor.proxy.logs import LineSink, LogWriter, access_line, now
 
 BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -83,13 +83,15 @@ class Telemetry:
 
     def __init__(
         self,
-        access_log: TextIO,
+        access_log: LineSink,
         readings: Callable[[], Iterable[GateReading]],
         state_names: tuple[str, ...],
     ) -> None:
         self._access_log = access_log
         self.registry = CollectorRegistry()
+        self._style = access_log.style if isinstance(access_log, LogWriter) else "json"
         self.registry.register(_GateGauges(readings, state_names))
+        self.registry.register(_LogCounters(access_log))
         ProcessCollector(registry=self.registry)
         Gauge(
             "frontdoor_asyncio_tasks",
@@ -151,10 +153,9 @@ class Telemetry:
             if record.first_byte_s is not None:
                 first_byte.observe(record.first_byte_s)
         line = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "request_id": record.request_id,
             "surface": record.surface,
-            "model": record.model,
+            "model": None if record.model is None else printable(record.model),
             "upstream": record.upstream,
             "outcome": outcome.label,
             "code": outcome.code,
@@ -169,7 +170,7 @@ class Telemetry:
             "stream": record.stream,
         }
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed: requests go on
-            self._access_log.write(json.dumps(line) + "\n")
+            self._access_log.write(access_line(self._style, now(), line))
 
     def wake_ended(self, upstream: str, ended: WakeEnded) -> None:
         """Count a wake."""
@@ -217,6 +218,20 @@ class _GateGauges(Collector):
             for name in self._state_names:
                 state.add_metric([reading.upstream, name], float(name == reading.state))
         yield from (in_flight, cap, depth, limit, state)
+
+
+class _LogCounters(Collector):
+    """Reads at scrape time how many lines were lost."""
+
+    def __init__(self, log: LineSink) -> None:
+        self._log = log
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        """Yield the counter."""
+        dropped = self._log.dropped if isinstance(self._log, LogWriter) else 0
+        yield CounterMetricFamily(
+            "frontdoor_log_lines_dropped", "Lines nobody read fast enough", value=dropped
+        )
 
 
 def _gauge(name: str, help_text: str) -> GaugeMetricFamily:

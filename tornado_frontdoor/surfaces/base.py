@@ -15,10 +15,11 @@ from typing import NamedTuple, Protocol
 
 from tornado_frontdoor.core.catalog import Catalog, Target
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
+from tornado_frontdoor.core.printable import printable
 from tornado_frontdoor.core.request import CanonicalRequest
 
-LOGGED_NAME_LENGTH = 200
-"""A name that no model has may be anything, also a megabyte."""
+DETAIL_LENGTH = 1000
+"""Characters of a refusal: what it quotes of the request may be anything, also megabytes."""
 
 Headers = Sequence[tuple[str, str]]
 
@@ -162,5 +163,9 @@ class Refused(Exception):  # noqa: N818 - a refusal is an answer, not an error o
         self, reason: Reason, detail: str, param: str | None = None, model: str | None = None
     ) -> None:
         super().__init__(detail)
-        self.refusal = Refusal(reason, detail, param=param)
-        self.model = None if model is None else model[:LOGGED_NAME_LENGTH]
+        self.refusal = Refusal(
+            reason,
+            printable(detail, DETAIL_LENGTH),
+            param=None if param is None else printable(param),
+        )
+        self.model = None if model is None else printable(model)

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from tornado_frontdoor.core.catalog import Catalog, Target
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
+from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.core.request import CanonicalRequest
 from tornado_frontdoor.surfaces.base import (
     DecodedRequest,
@@ -178,7 +179,7 @@ class OpenAISurface:
         for model in listing:
             if model.name.lower() == wanted.lower():
                 return _json(200, _model_entry(model))
-        raise Refused(Reason.MODEL_NOT_FOUND, f"There is no model {wanted!r}", "model")
+        raise Refused(Reason.MODEL_NOT_FOUND, f"There is no model {quoted(wanted)}", "model")
 
     def refuse(self, refusal: Refusal, request_id: str) -> Document:
         """Render a refusal as a problem document that OpenAI's SDK reads too."""
@@ -298,7 +299,7 @@ def _target(
         raise Refused(Reason.BAD_REQUEST, f"{path} needs a model", "model")
     target = catalog.resolve(spelt)
     if target is None:
-        detail = f"There is no model {spelt!r}; /v1/models lists those there are"
+        detail = f"There is no model {quoted(spelt)}; /v1/models lists those there are"
         raise Refused(Reason.MODEL_NOT_FOUND, detail, "model", spelt)
     return target, spelt
 

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote
 from tornado_frontdoor import __version__
 from tornado_frontdoor.core.catalog import Catalog
 from tornado_frontdoor.core.decisions import Answered, EngineState, Verdict
+from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream
@@ -169,7 +170,7 @@ def _told(
 
 
 def _unknown(name: str) -> Document:
-    return _json(404, {"error": f"there is no upstream and no model {name!r}"})
+    return _json(404, {"error": f"there is no upstream and no model {quoted(name)}"})
 
 
 def _json(status: int, value: object, headers: list[tuple[str, str]] | None = None) -> Document:

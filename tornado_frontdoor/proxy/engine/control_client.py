@@ -13,6 +13,7 @@ from math import isfinite
 from typing import Any
 
 from tornado_frontdoor.core.decisions import Perform
+from tornado_frontdoor.core.printable import printable
 from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
 from tornado_frontdoor.proxy.curl.client import (
     TransferEnd,
@@ -136,7 +137,7 @@ def _ending(step: Step, answer: UpstreamAnswer) -> StepResult:
 def _detail(answer: UpstreamAnswer) -> str:
     if answer.status == 200:
         return ""
-    return f"status {answer.status}: {answer.body[:200].decode('utf-8', 'replace')}"
+    return f"status {answer.status}: {printable(answer.body[:200].decode('utf-8', 'replace'))}"
 
 
 def read_look(sleeping: bool, version: bytes, metrics: bytes) -> Seen:

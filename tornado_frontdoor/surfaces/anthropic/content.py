@@ -8,6 +8,7 @@ from html import escape
 from json import dumps
 from typing import Any, Literal, NamedTuple
 
+from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.surfaces.anthropic.fields import (
     Json,
     invalid,
@@ -138,7 +139,7 @@ def _image(block: Json, path: str, rules: Rules) -> Part:
         case "base64":
             media_type = str_field(source, "media_type", source_path)
             if media_type not in _IMAGE_TYPES:
-                raise invalid(f"{source_path}.media_type", f"{media_type!r} is not supported")
+                raise invalid(f"{source_path}.media_type", f"{quoted(media_type)} is not supported")
             url = f"data:{media_type};base64,{nonempty_str(source, 'data', source_path)}"
         case "url":
             url = nonempty_str(source, "url", source_path)
@@ -149,7 +150,7 @@ def _image(block: Json, path: str, rules: Rules) -> Part:
         case "file":
             raise invalid(source_path, _NO_FILES)
         case kind:
-            raise invalid(source_path, f"source type {kind!r} is not supported")
+            raise invalid(source_path, f"source type {quoted(kind)} is not supported")
     return {"type": "image_url", "image_url": {"url": url}}
 
 
@@ -168,7 +169,7 @@ def _document(block: Json, path: str, rules: Rules) -> list[Part]:
         case "base64" | "url":
             raise invalid(source_path, _NO_PDF)
         case kind:
-            raise invalid(source_path, f"source type {kind!r} is not supported")
+            raise invalid(source_path, f"source type {quoted(kind)} is not supported")
     attributes = "".join(
         f' {name}="{escape(value)}"'
         for name in ("title", "context")

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tornado_frontdoor.core.catalog import Traits
+from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.surfaces.anthropic.content import (
     Part,
     Rules,
@@ -99,7 +100,7 @@ def _read_turns(messages: object, traits: Traits) -> tuple[list[Turn], bool]:
         elif role in ("user", "assistant"):
             turns.append(Turn(role, _blocks(content, content_path)))
         else:
-            raise invalid(f"{path}.role", f"{role!r} is not a role of this API")
+            raise invalid(f"{path}.role", f"{quoted(role)} is not a role of this API")
     return _joined(turns), role == "assistant"
 
 

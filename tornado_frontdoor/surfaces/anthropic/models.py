@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from tornado_frontdoor.core.decisions import Reason
+from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.surfaces.anthropic.fields import Json, encode, invalid, to_bytes
 from tornado_frontdoor.surfaces.base import ListedModel, Refused
 
@@ -57,7 +58,7 @@ def _limit(raw: str | None) -> int:
 
 def _place(names: list[str], name: str, parameter: str) -> int:
     if name not in names:
-        raise invalid(parameter, f"there is no model {name!r}")
+        raise invalid(parameter, f"there is no model {quoted(name)}")
     return names.index(name)
 
 

@@ -8,6 +8,7 @@ here knows are passed over too: clients add some with every release, and must no
 from typing import Any, NamedTuple
 
 from tornado_frontdoor.core.catalog import Target, Traits
+from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.surfaces.anthropic.content import Rules
 from tornado_frontdoor.surfaces.anthropic.fields import (
     Json,
@@ -176,7 +177,7 @@ def _format(fields: Json) -> dict[str, Any]:
     if wanted is None:
         return {}
     if object_at(wanted, path).get("type") != "json_schema":
-        raise invalid(f"{path}.type", f"{wanted.get('type')!r} is not supported")
+        raise invalid(f"{path}.type", f"{quoted(wanted.get('type'))} is not supported")
     schema = object_at(wanted.get("schema"), f"{path}.schema")
     named = {"name": "response", "schema": schema, "strict": True}
     return {"response_format": {"type": "json_schema", "json_schema": named}}
@@ -204,7 +205,7 @@ def _ignored(fields: Json) -> tuple[str, ...]:
             continue
         allowed = _ALLOWED_VALUES.get(name)
         if allowed is not None and value not in allowed:
-            raise invalid(name, f"{value!r} is not supported by this gateway")
+            raise invalid(name, f"{quoted(value)} is not supported by this gateway")
         ignored.append(name)
     config = fields.get("output_config")
     if isinstance(config, dict):

@@ -6,6 +6,7 @@ from urllib.parse import unquote
 
 from tornado_frontdoor.core.catalog import Catalog, Target
 from tornado_frontdoor.core.decisions import Reason, Refusal
+from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.core.request import CanonicalRequest
 from tornado_frontdoor.surfaces.anthropic import errors
 from tornado_frontdoor.surfaces.anthropic.counting import CountRelay
@@ -90,7 +91,7 @@ class AnthropicSurface:
         encoding = call.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", ""):
             raise Refused(
-                Reason.BAD_REQUEST, f"Content-Encoding {encoding!r} is not supported", "body"
+                Reason.BAD_REQUEST, f"Content-Encoding {quoted(encoding)} is not supported", "body"
             )
         body = read_json(call.body)
         spelt = _model(body)

@@ -7,6 +7,7 @@ Engines have no common switch, so each model's configuration says which one it h
 from typing import Any, NamedTuple
 
 from tornado_frontdoor.core.catalog import Traits
+from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.surfaces.anthropic.fields import Json, int_field, invalid, object_at
 
 _EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
@@ -51,7 +52,7 @@ def read_thinking(fields: Json, traits: Traits, max_tokens: int | None) -> Think
                 told["thinking_token_budget"] = budget
             return Thinking(told, forced=True, hidden=hidden)
         case kind:
-            raise invalid("thinking.type", f"{kind!r} is not supported")
+            raise invalid("thinking.type", f"{quoted(kind)} is not supported")
 
 
 def _effort(fields: Json) -> str | None:
@@ -60,7 +61,7 @@ def _effort(fields: Json) -> str | None:
     if effort is None:
         return None
     if not isinstance(effort, str) or effort not in _EFFORTS:
-        raise invalid("output_config.effort", f"{effort!r} is not supported")
+        raise invalid("output_config.effort", f"{quoted(effort)} is not supported")
     return effort
 
 

@@ -7,6 +7,7 @@ schema is in its models or which run on its servers, are refused by name.
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.surfaces.anthropic.fields import (
     Json,
     encode,
@@ -39,7 +40,7 @@ def read_tools(raw_tools: object, raw_choice: object, loaded: Collection[str]) -
         function = _function(tool, path)
         name = function["name"]
         if name in names:
-            raise invalid(f"{path}.name", f"there is another tool called {name!r}")
+            raise invalid(f"{path}.name", f"there is another tool called {quoted(name)}")
         names.add(name)
         if not flag_at(tool.get("defer_loading"), f"{path}.defer_loading") or name in loaded:
             offered.append({"type": "function", "function": function})
@@ -57,7 +58,9 @@ def read_tools(raw_tools: object, raw_choice: object, loaded: Collection[str]) -
 def _function(tool: Json, path: str) -> Json:
     kind = tool.get("type")
     if kind not in (None, "custom"):
-        raise invalid(path, f"tool type {kind!r} is not supported; define it as a custom tool")
+        raise invalid(
+            path, f"tool type {quoted(kind)} is not supported; define it as a custom tool"
+        )
     callers = tool.get("allowed_callers")
     if callers is not None and "direct" not in list_at(callers, f"{path}.allowed_callers"):
         raise invalid(f"{path}.allowed_callers", "only direct calls are supported by this gateway")
@@ -89,8 +92,8 @@ def _choice(raw: object, offered: list[str]) -> tuple[object, bool]:
     if kind == "tool":
         name = nonempty_str(choice, "name", "tool_choice")
         if name not in offered:
-            raise invalid("tool_choice.name", f"there is no tool called {name!r}")
+            raise invalid("tool_choice.name", f"there is no tool called {quoted(name)}")
         return {"type": "function", "function": {"name": name}}, one_at_a_time
     if not isinstance(kind, str) or kind not in _CHOICES:
-        raise invalid("tool_choice.type", f"{kind!r} is not supported")
+        raise invalid("tool_choice.type", f"{quoted(kind)} is not supported")
     return _CHOICES[kind], one_at_a_time

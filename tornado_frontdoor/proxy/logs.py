@@ -1,0 +1,219 @@
+"""Log lines on their way out: one stream, one format, and never the loop that waits for a reader.
+
+Everything that is logged goes through a `LogWriter`: the loop puts a line into a bounded buffer, a
+thread writes it. When nobody reads, lines are dropped, counted, and the gap is said once there is
+room again.
+"""
+
+import json
+import logging
+import os
+import select
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from tornado_frontdoor.core.printable import printable
+
+Format = Literal["json", "text"]
+
+MESSAGE_LENGTH = 2000
+"""Characters of one message; what it quotes of others is bounded where it is quoted."""
+PIECE_BYTES = 64 * 1024
+LAST_WORDS_S = 1.0
+"""How long the end of the process waits for lines that nobody has read yet."""
+
+
+class LineSink(Protocol):
+    """Where access lines go: a `LogWriter`, or any text file."""
+
+    def write(self, line: str, /) -> object:
+        """Take one line, with its line break."""
+        ...
+
+
+class LogWriter:
+    """Writes lines to stderr or to a file from a thread of its own. `write` never blocks."""
+
+    def __init__(self, path: Path | None, style: Format, buffer_bytes: int) -> None:
+        self.style: Format = style
+        self.dropped = 0
+        """Lines that were thrown away since the start."""
+        self._path = path
+        self._descriptor = self._open()
+        self._buffer_bytes = buffer_bytes
+        self._lines: deque[bytes] = deque()
+        self._held_bytes = 0
+        self._gap = 0
+        self._reopen = self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def write(self, line: str) -> None:
+        """Take a line, or drop it when too many wait already."""
+        data = line.encode("utf-8", "backslashreplace")
+        with self._changed:
+            if self._closing or self._held_bytes + len(data) > self._buffer_bytes:
+                self.dropped += 1
+                self._gap += 1
+                return
+            self._lines.append(data)
+            self._held_bytes += len(data)
+            if len(self._lines) == 1:
+                self._changed.notify()
+
+    def reopen(self) -> None:
+        """Open the file anew before the next line: the old one may have been moved away."""
+        with self._changed:
+            self._reopen = self._path is not None
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Write what is left, for a second at most."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(LAST_WORDS_S)
+        if self._path is not None and not self._thread.is_alive():
+            os.close(self._descriptor)
+
+    # The thread
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._lines or self._gap or self._reopen or self._closing):
+                    self._changed.wait()
+                if self._closing and not self._lines and not self._gap:
+                    return
+                reopen, self._reopen = self._reopen, False
+                piece = self._next_piece()
+            if reopen:
+                self._open_again()
+            self._put(piece)
+            with self._changed:
+                self._held_bytes -= len(piece)
+
+    def _next_piece(self) -> bytes:
+        """Return lines to write now; when all are out, also how many were dropped since."""
+        size, lines = 0, []
+        while self._lines and size < PIECE_BYTES:
+            lines.append(self._lines.popleft())
+            size += len(lines[-1])
+        if self._gap and not self._lines:
+            told = f"{self._gap} log lines were dropped: nobody read them fast enough"
+            lines.append(as_line(self.style, now(), "WARNING", told).encode())
+            self._held_bytes += len(lines[-1])
+            self._gap = 0
+        return b"".join(lines)
+
+    def _put(self, piece: bytes) -> None:
+        left = memoryview(piece)
+        while left:
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except BlockingIOError:  # somebody shares it with us and has made it so
+                with suppress(OSError):
+                    select.select((), (self._descriptor,), (), 1.0)
+            except OSError:  # nobody reads any more, or the disk is full: requests go on
+                lost = bytes(left).count(b"\n")
+                with self._changed:
+                    self.dropped += lost
+                return
+
+    def _open(self) -> int:
+        if self._path is None:
+            return sys.stderr.fileno()
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+
+    def _open_again(self) -> None:
+        try:
+            fresh = self._open()
+        except OSError as error:
+            told = f"log.file cannot be opened again, the old one is kept: {error}"
+            self._put(as_line(self.style, now(), "ERROR", told).encode())
+            return
+        os.close(self._descriptor)
+        self._descriptor = fresh
+
+
+class _Handler(logging.Handler):
+    """What the program logs by name, as lines of the writer's format."""
+
+    def __init__(self, writer: LogWriter) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record; a traceback stays with it."""
+        trace = self.format_trace(record)
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = as_line(self._writer.style, time, record.levelname, record.getMessage(), trace)
+        self._writer.write(line)
+
+    @staticmethod
+    def format_trace(record: logging.LogRecord) -> str:
+        """Return the traceback of a record, if it has one."""
+        if not record.exc_info:
+            return ""
+        return logging.Formatter().formatException(record.exc_info)
+
+
+def now() -> str:
+    """Return the wall clock's time as log lines have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def as_line(style: Format, time: str, level: str, message: str, trace: str = "") -> str:
+    """Return one line of the log; only a traceback in text takes more, indented ones."""
+    if style == "json":
+        entry: dict[str, Any] = {"time": time, "level": level}
+        entry["message"] = printable(message, MESSAGE_LENGTH)
+        if trace:
+            entry["traceback"] = trace
+        return json.dumps(entry) + "\n"
+    lines = [f"{time} {level} {printable(message, MESSAGE_LENGTH)}"]
+    lines += [f"    {printable(line, MESSAGE_LENGTH)}" for line in trace.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def access_line(style: Format, time: str, fields: Mapping[str, Any]) -> str:
+    """Return the line of a request: an object, or `key=value` without what is not known."""
+    if style == "json":
+        return json.dumps({"time": time, **fields}) + "\n"
+    pairs = (f"{key}={_word(value)}" for key, value in fields.items() if value not in (None, ""))
+    return f"{time} INFO request {' '.join(pairs)}\n"
+
+
+def _word(value: object) -> str:
+    if not isinstance(value, str):
+        return json.dumps(value)
+    plain = value.isprintable() and not any(c in ' "=' for c in value)
+    return value if plain else json.dumps(value, ensure_ascii=not value.isprintable())
+
+
+@contextmanager
+def logging_to(path: Path | None, style: Format, buffer_bytes: int) -> Iterator[LogWriter]:
+    """Send everything that is logged through one writer; raises OSError for a file it cannot open.
+
+    Of Tornado's own loggers only warnings are let through: the access line is ours to write.
+    """
+    writer = LogWriter(path, style, buffer_bytes)
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers[:] = [_Handler(writer)]
+    root.setLevel(logging.INFO)
+    for name in ("tornado.general", "tornado.access"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        yield writer
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+        writer.close()
