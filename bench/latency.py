@@ -15,7 +15,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.proxy import free_port, load, peers, read_answer, request, running, start, start_engine
+from bench.harness import running, start_engine
+from bench.proxy import load, peers, read_answer, request, start
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 PAYLOAD = request(stream=False)
@@ -61,9 +62,10 @@ def measure(
     """Return the rate, and p50 and p99 in milliseconds of each round."""
     results: dict[str, list[Mapping[str, float]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as name:
-        folder, engine_port = Path(name), free_port()
+        folder = Path(name)
         with running() as processes:
-            processes.append(start_engine(engine_port, 1, 1))
+            engine, engine_port = start_engine(1, 1)
+            processes.append(engine)
             ports = {"engine": engine_port}
             for proxy in names[1:]:
                 process, ports[proxy] = start(proxy, engine_port, folder)

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,14 +16,8 @@ from pathlib import Path
 from timeit import repeat
 from typing import Any
 
-from bench.proxy import (
-    CHUNKS,
-    free_port,
-    read_answer,
-    running,
-    start,
-    start_engine,
-)
+from bench.harness import FrontDoor, configuration, fine_cpu_s, running, start_engine
+from bench.proxy import CHUNKS, read_answer
 from tornado_frontdoor.core.catalog import Catalog, Target
 from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.surfaces.anthropic import AnthropicSurface
@@ -35,28 +28,10 @@ MOST_US_A_CHUNK = 12.0
 MOST_MS_A_REQUEST = 1.0
 LARGE_BYTES = 78_000
 """What Claude Code sends to say hello: mostly the descriptions of two dozen tools."""
-CONFIGURATION = """[server]
-[surfaces]
-[upstreams.reasoning]
-url = "http://127.0.0.1:{engine}"
-[upstreams.reasoning.admission]
-slots = 65
-cap = 64
-queue = 64
-queue_timeout_s = 30
-[models.reasoning]
-upstream = "reasoning"
-"""
 DELTA = (
     b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"reasoning",'
     b'"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}]}\n\n'
 )
-
-
-def cpu_s(process: subprocess.Popen[bytes]) -> float:
-    """Return the CPU seconds of a process's threads so far, to the nanosecond."""
-    tasks = Path(f"/proc/{process.pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 def small_body(stream: bool) -> dict[str, Any]:
@@ -122,43 +97,39 @@ async def client(port: int, payload: bytes, times: int) -> None:
     await writer.wait_closed()
 
 
-def spent(
-    door: subprocess.Popen[bytes], port: int, payload: bytes, clients: int, each: int
-) -> float:
+def spent(door: FrontDoor, payload: bytes, clients: int, each: int) -> float:
     """Return the CPU seconds of the front door for each of `clients` x `each` requests."""
 
     async def load() -> None:
-        await asyncio.gather(*(client(port, payload, each) for _ in range(clients)))
+        await asyncio.gather(*(client(door.port, payload, each) for _ in range(clients)))
 
-    before = cpu_s(door)
+    before = fine_cpu_s(door.process)
     asyncio.run(load())
-    return (cpu_s(door) - before) / (clients * each)
+    return (fine_cpu_s(door.process) - before) / (clients * each)
 
 
-def one_round(door: subprocess.Popen[bytes], port: int, streams: int) -> dict[str, float]:
+def one_round(door: FrontDoor, streams: int) -> dict[str, float]:
     """Measure both surfaces once; seconds for each chunk, small and large request."""
     found = {}
     for path in (V1, LLM):
-        small = spent(door, port, request(path, small_body(stream=False)), 8, 100)
-        whole = spent(door, port, request(path, small_body(stream=True)), streams, 2)
+        small = spent(door, request(path, small_body(stream=False)), 8, 100)
+        whole = spent(door, request(path, small_body(stream=True)), streams, 2)
         found[f"chunk {path}"] = (whole - small) / CHUNKS
         found[f"small {path}"] = small
-        found[f"large {path}"] = spent(door, port, request(path, large_body(path)), 8, 25)
+        found[f"large {path}"] = spent(door, request(path, large_body(path)), 8, 25)
     return found
 
 
 def measure(rounds: int, streams: int) -> list[dict[str, float]]:
     """Return what each round has measured."""
-    with tempfile.TemporaryDirectory() as name:
-        engine_port = free_port()
-        with running() as processes:
-            processes.append(start_engine(engine_port, CHUNKS, 4))
-            config = Path(name) / "llm.toml"
-            config.write_text(CONFIGURATION.format(engine=engine_port))
-            door, port = start("frontdoor", engine_port, Path(name), config)
-            processes.append(door)
-            one_round(door, port, 4)  # warm up
-            return [one_round(door, port, streams) for _ in range(rounds)]
+    with tempfile.TemporaryDirectory() as name, running() as processes:
+        engine, port = start_engine(CHUNKS, 4)
+        processes.append(engine)
+        text = configuration(f"http://127.0.0.1:{port}", admission=(65, 64, 64, 30))
+        door = FrontDoor(Path(name), text)
+        processes.append(door.process)
+        one_round(door, 4)  # warm up
+        return [one_round(door, streams) for _ in range(rounds)]
 
 
 # Without sockets

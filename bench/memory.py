@@ -6,7 +6,6 @@ Resident memory of its process before, and with all clients there; the clients a
 import argparse
 import asyncio
 import json
-import os
 import resource
 import sys
 import tempfile
@@ -14,9 +13,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from bench.proxy import MESSAGE, free_port, request, running, start, start_engine
+from bench.harness import FrontDoor, rss_kib, running, start_engine
+from bench.proxy import MESSAGE, request
 
-PAGE_KIB = os.sysconf("SC_PAGE_SIZE") / 1024
 TARGETS_KIB = {"queued client": 64.0, "open stream": 128.0}
 SETTLE_S = 1.0
 CONFIGURATION = """[server]
@@ -37,14 +36,9 @@ upstream = "open"
 """
 
 
-def rss_kib(pid: int) -> float:
-    """Return the resident memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_KIB
-
-
-def upstreams_of(admin: int) -> Any:
+def upstreams_of(admin: str) -> Any:
     """Return what the front door says of its upstreams."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/admin/status") as status:
+    with urllib.request.urlopen(f"{admin}/admin/status") as status:
         return json.load(status)["upstreams"]
 
 
@@ -62,17 +56,16 @@ async def crowd(
     return [writer for _, writer in writers]
 
 
-async def cost_kib(
-    process: int, port: int, admin: int, clients: int, payload: bytes, *, answered: bool
-) -> float:
+async def cost_kib(door: FrontDoor, clients: int, payload: bytes, *, answered: bool) -> float:
     """Return the memory for each client while all are there."""
+    process, port = door.process, door.port
     warm = await crowd(port, 50, payload, answered=answered)
     await asyncio.sleep(SETTLE_S)
     before = rss_kib(process)
     writers = await crowd(port, clients, payload, answered=answered)
     await asyncio.sleep(SETTLE_S)
     grown = rss_kib(process) - before
-    upstreams = await asyncio.to_thread(upstreams_of, admin)
+    upstreams = await asyncio.to_thread(upstreams_of, door.admin)
     there = upstreams["open"]["in_flight"] if answered else upstreams["held"]["queued"]
     if there < clients:
         raise SystemExit(f"only {there} of {clients} clients are where they should be: {upstreams}")
@@ -84,18 +77,16 @@ async def cost_kib(
 
 def measure(clients: int, payload: bytes, *, answered: bool) -> float:
     """Return the memory for each client of a front door that has seen no other."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        held, streaming = free_port(), free_port()
-        with running() as processes:
-            for port, gap_ms in ((held, 600_000), (streaming, 2000)):
-                processes.append(start_engine(port, 1000, gap_ms))
-            config = folder / "memory.toml"
-            config.write_text(CONFIGURATION.format(held=held, open=streaming))
-            admin = free_port()
-            door, port = start("frontdoor", held, folder, config, admin)
-            processes.append(door)
-            return asyncio.run(cost_kib(door.pid, port, admin, clients, payload, answered=answered))
+    with tempfile.TemporaryDirectory() as name, running() as processes:
+        ports = []
+        for gap_ms in (600_000, 2000):
+            engine, port = start_engine(1000, gap_ms)
+            processes.append(engine)
+            ports.append(port)
+        held, streaming = ports
+        door = FrontDoor(Path(name), CONFIGURATION.format(held=held, open=streaming))
+        processes.append(door.process)
+        return asyncio.run(cost_kib(door, clients, payload, answered=answered))
 
 
 def main() -> int:

@@ -11,41 +11,29 @@ import asyncio
 import json
 import os
 import shutil
-import signal
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
-ROOT = Path(__file__).resolve().parent.parent
-PEERS = ROOT / "bench" / "peers"
+from bench.harness import (
+    PEERS,
+    FrontDoor,
+    Process,
+    configuration,
+    cpu_s,
+    free_port,
+    running,
+    start_engine,
+    start_listening,
+)
+
 HAPROXY = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin")
 LITELLM = shutil.which("litellm")
 SHARE_OF_LOAD = {"litellm": 0.05}
 """What needs milliseconds for a request is measured by fewer of them."""
-START_TIMEOUT_S = 90.0
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 CHUNKS = 200
 MESSAGE = "Tell me about the front door. " * 30
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def cpu_s(process: subprocess.Popen[bytes]) -> float:
-    """Return the CPU seconds that a process has used so far."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def request(stream: bool, model: str = "reasoning") -> bytes:
@@ -96,27 +84,6 @@ async def load(port: int, clients: int, each: int, stream: bool) -> None:
     await asyncio.gather(*(run_client(port, each, request(stream), end) for _ in range(clients)))
 
 
-def configuration(folder: Path, engine: int) -> Path:
-    """Write the front door's configuration; the cap is above what the load brings."""
-    path = folder / "bench.toml"
-    path.write_text(
-        f"""[server]
-[surfaces]
-anthropic = false
-[upstreams.reasoning]
-url = "http://127.0.0.1:{engine}"
-[upstreams.reasoning.admission]
-slots = 65
-cap = 64
-queue = 64
-queue_timeout_s = 30
-[models.reasoning]
-upstream = "reasoning"
-"""
-    )
-    return path
-
-
 def haproxy_file(folder: Path, port: int, engine: int) -> Path:
     """Write HAProxy's configuration: one thread, connections kept on both sides."""
     path = folder / "haproxy.cfg"
@@ -163,19 +130,10 @@ def peers() -> list[str]:
     return ["aiohttp", "fastapi", *found]
 
 
-def start(
-    name: str, engine: int, folder: Path, config: Path | None = None, admin: int = 0
-) -> tuple[subprocess.Popen[bytes], int]:
-    """Start one proxy; returns its process and port once it accepts."""
+def start_peer(name: str, engine: int, folder: Path) -> tuple[Process, int]:
+    """Start one of `peers`; returns its process and port once it accepts."""
     port = free_port()
-    url = f"http://127.0.0.1:{engine}"
-    if name == "frontdoor":
-        command = [
-            *(sys.executable, "-m", "tornado_frontdoor.cli", "serve"),
-            *("--config", str(config or configuration(folder, engine))),
-            *("--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{admin}"),
-        ]
-    elif name == "haproxy":
+    if name == "haproxy":
         command = [HAPROXY or "haproxy", "-db", "-f", str(haproxy_file(folder, port, engine))]
     elif name == "litellm":
         command = [
@@ -183,59 +141,20 @@ def start(
             *("--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"),
         ]
     else:
+        url = f"http://127.0.0.1:{engine}"
         command = [sys.executable, str(PEERS / f"{name}_proxy.py"), str(port), url]
-    # Without the last one LiteLLM fetches a list of prices from the network as it starts.
-    environment = {"PYTHONPATH": str(ROOT), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=os.environ | environment,
-        stdout=subprocess.DEVNULL,
-        stderr=(folder / f"{name}.log").open("wb"),
+    return start_listening(name, command, port, folder / f"{name}.log"), port
+
+
+def start(name: str, engine: int, folder: Path) -> tuple[Process, int]:
+    """Start the front door, with a cap above what the load brings, or one of `peers`."""
+    if name != "frontdoor":
+        return start_peer(name, engine, folder)
+    text = configuration(
+        f"http://127.0.0.1:{engine}", admission=(65, 64, 64, 30), surfaces="anthropic = false"
     )
-    if accepts(port, process):
-        return process, port
-    process.kill()
-    raise SystemExit(f"{name} did not start: {(folder / f'{name}.log').read_text()}")
-
-
-def start_engine(port: int, chunks: int, gap_ms: float) -> subprocess.Popen[bytes]:
-    """Start the engine of the benches; returns once it accepts."""
-    command = [sys.executable, str(PEERS / "engine.py"), str(port), str(chunks), str(gap_ms)]
-    process = subprocess.Popen(command)
-    if accepts(port, process):
-        return process
-    process.kill()
-    raise SystemExit("the engine of the benches did not start")
-
-
-@contextmanager
-def running() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Yield a list for what is started; all of it is stopped at the end, whatever that is."""
-    signal.signal(signal.SIGTERM, _end)
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait()
-
-
-def _end(_: int, __: FrameType | None) -> None:
-    raise SystemExit(143)  # so that what was started is stopped
-
-
-def accepts(port: int, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until a process listens on its port; tells whether it does, in time."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return True
-        time.sleep(0.05)
-    return False
+    door = FrontDoor(folder, text)
+    return door.process, door.port
 
 
 def measure(
@@ -245,9 +164,9 @@ def measure(
     results: dict[str, dict[str, list[float]]] = {n: {"request": [], "chunk": []} for n in names}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        engine_port = free_port()
         with running() as processes:
-            processes.append(start_engine(engine_port, CHUNKS, 4))
+            engine, engine_port = start_engine(CHUNKS, 4)
+            processes.append(engine)
             proxies = {}
             for proxy in names:
                 proxies[proxy] = start(proxy, engine_port, folder)

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.memory import rss_kib
-from bench.proxy import cpu_s, free_port, request, running, start, start_engine
+from bench.harness import FrontDoor, configuration, cpu_s, rss_kib, running, start_engine
+from bench.proxy import request, start_peer
 
 CHUNKS, GAP_S = 12, 1.0
 LATE_TARGET_S = 0.25
@@ -83,28 +83,28 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     ok, direct_ms = True, 0.0
     with tempfile.TemporaryDirectory() as name:
-        folder, engine_port = Path(name), free_port()
-        config = folder / "streams.toml"
-        config.write_text(
-            f'[server]\n[surfaces]\n[upstreams.e]\nurl = "http://127.0.0.1:{engine_port}"\n'
-            '[models.reasoning]\nupstream = "e"\n'
-        )
+        folder = Path(name)
         with running() as processes:
-            processes.append(start_engine(engine_port, CHUNKS, GAP_S * 1000))
+            engine, engine_port = start_engine(CHUNKS, GAP_S * 1000)
+            processes.append(engine)
             print(f"{options.streams} streams of {CHUNKS} chunks, one each {GAP_S:.0f} s")
             print(
                 f"{'':12}{'whole':>8}{'late p50 ms':>14}{'late p99 ms':>14}"
                 f"{'chunk us':>10}{'KiB':>8}"
             )
             for proxy in ("engine", "frontdoor", "aiohttp"):
-                process, port = processes[0], engine_port
-                if proxy != "engine":
-                    process, port = start(proxy, engine_port, folder, config)
+                process, port = engine, engine_port
+                if proxy == "frontdoor":
+                    door = FrontDoor(folder, configuration(f"http://127.0.0.1:{engine_port}"))
+                    process, port = door.process, door.port
+                elif proxy != "engine":
+                    process, port = start_peer(proxy, engine_port, folder)
+                if process is not engine:
                     processes.append(process)
-                cpu, memory = cpu_s(process), rss_kib(process.pid)
+                cpu, memory = cpu_s(process), rss_kib(process)
                 whole, gaps = asyncio.run(read_all(port, options.streams))
                 chunk_us = (cpu_s(process) - cpu) / (options.streams * CHUNKS) * 1e6
-                kib = (rss_kib(process.pid) - memory) / options.streams
+                kib = (rss_kib(process) - memory) / options.streams
                 late = [(gaps[int(share * len(gaps))] - GAP_S) * 1000 for share in (0.5, 0.99)]
                 print(
                     f"{proxy:12}{whole:8}{late[0]:14.1f}{late[1]:14.1f}{chunk_us:10.1f}{kib:8.1f}"

@@ -17,14 +17,14 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.harness import FrontDoor, configuration
 from simulator.standin.server import StandIn, StandInOptions
 from tryouts.claude_recording import clean
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "@anthropic-ai/claude-code"
 VERSION = "2.1.197"
 SAID = "The tool has spoken."
@@ -35,24 +35,8 @@ CALL = {"name": "Bash", "arguments": {"command": COMMAND, "description": PURPOSE
 ORDER = json.dumps({"reasoning": THOUGHT, "text": TEXT, "tool_calls": [CALL]})
 OURS = (SAID, THOUGHT, TEXT, PURPOSE)
 PROMPT = f"Ask the tool.\nstand_in:{ORDER}"
-CONFIGURATION = """
-[server]
-[surfaces]
-[upstreams.engine]
-url = "{url}"
-[upstreams.engine.admission]
-slots = 8
-cap = 6
-queue = 8
-queue_timeout_s = 30
-[models.local]
-upstream = "engine"
-aliases = ["claude-*"]
-[models.local.dialect]
-max_model_len = 131072
-"""
 Say = Callable[..., None]
-"""`say(what, holds=...)` of bin/tryout.py."""
+"""`say(what, holds=...)` of tryouts/engine.py."""
 
 
 def try_claude_code(say: Say, version: str, record_to: str | None) -> None:
@@ -177,29 +161,6 @@ def requests_in(sent: bytes) -> Iterator[dict[str, Any]]:
         yield {"method": method, "path": path, "headers": lower, "body": body}
 
 
-@contextlib.asynccontextmanager
-async def front_door(folder: Path, url: str) -> AsyncIterator[tuple[int, Path]]:
-    """Run a front door; yields its port and its access log."""
-    configuration, log = folder / "frontdoor.toml", folder / "log"
-    configuration.write_text(CONFIGURATION.format(url=url))
-    with log.open("wb") as errors:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tornado_frontdoor.cli", "serve"),
-            *("--config", str(configuration)),
-            *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=errors,
-        )
-        assert process.stdout is not None
-        try:
-            line = await process.stdout.readline()
-            yield int(line.rpartition(b":")[2]), log
-        finally:
-            process.terminate()
-            await process.wait()
-
-
 async def run_client(folder: Path, name: str, port: int) -> dict[str, Any]:
     """Run one prompt; returns the client's own report of it."""
     home, work = folder / name / "home", folder / name / "work"
@@ -235,13 +196,25 @@ async def prompt(folder: Path, name: str, faults: str) -> dict[str, Any]:
     engine = StandIn(StandInOptions(models=("local",), faults=faults, restart_s=1.0))
     url = f"http://127.0.0.1:{engine.listen()}"
     try:
-        async with front_door(folder, url) as (port, log):
-            tap = Tap(port)
+        home = folder / f"door-{name}"
+        home.mkdir()
+        dialect = "[models.local.dialect]\nmax_model_len = 131072"
+        text = configuration(
+            url,
+            "local",
+            admission=(8, 6, 8, 30),
+            models=f'aliases = ["claude-*"]\n{dialect}',
+        )
+        door = FrontDoor(home, text)
+        try:
+            tap = Tap(door.port)
             server = await asyncio.start_server(tap.serve, "127.0.0.1", 0)
             result = await run_client(folder, name, server.sockets[0].getsockname()[1])
             server.close()
             lines = [
-                json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")
+                json.loads(line)
+                for line in door.log.read_text().splitlines()
+                if line.startswith("{")
             ]
             return {
                 "result": result,
@@ -251,6 +224,8 @@ async def prompt(folder: Path, name: str, faults: str) -> dict[str, Any]:
                 "stats": engine._counters.snapshot(),  # noqa: SLF001 - as GET /stand-in/stats says
                 "interfaces": [name for _, name in socket.if_nameindex()],
             }
+        finally:
+            await asyncio.to_thread(door.stop)  # the engine is on this loop
     finally:
         await engine.close()
 

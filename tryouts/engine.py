@@ -35,9 +35,7 @@ Options:
 import asyncio
 import contextlib
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -50,31 +48,17 @@ import openai
 from docopt import docopt
 from openai.types.chat import ChatCompletionMessageParam
 
+from bench.harness import FrontDoor, configuration
 from tryouts.claude_code import try_claude_code
 from tryouts.messages import try_messages
 from tryouts.vllm import try_vllm
 
-ROOT = Path(__file__).resolve().parent.parent
 RUNNING = re.compile(
     r"^(?:vllm:num_requests_running|llamacpp:requests_processing)\S* (\S+)", re.MULTILINE
 )
 WAITING = re.compile(
     r"^(?:vllm:num_requests_waiting|llamacpp:requests_deferred)(?:\{\S*)? (\S+)", re.MULTILINE
 )
-CONFIGURATION = """
-[server]
-[surfaces]
-[upstreams.engine]
-url = "{url}"
-[upstreams.engine.admission]
-slots = 4
-cap = 2
-queue = 2
-queue_timeout_s = 60
-[models."{model}"]
-upstream = "engine"
-aliases = ["tryout"]
-"""
 failures: list[str] = []
 
 
@@ -90,28 +74,14 @@ def say(what: str, *, holds: bool | None = None) -> None:
 def front_door(url: str, model: str) -> Iterator[tuple[str, str]]:
     """Run a front door of its own; yields its public and its admin URL."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tryout.toml"
-        path.write_text(CONFIGURATION.format(url=url, model=model))
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tornado_frontdoor.cli", "serve", "--config", str(path)),
-                *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
-            ],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=(Path(folder) / "log").open("wb"),
-            text=True,
-        )
-        assert process.stdout is not None
-        public, admin = (process.stdout.readline().split()[-1] for _ in range(2))
+        admission = (4, 2, 2, 60)
+        text = configuration(url, model, admission=admission, models='aliases = ["tryout"]')
+        door = FrontDoor(Path(folder), text)
         try:
-            yield public, admin
+            yield door.public, door.admin
         finally:
-            process.terminate()
-            say(
-                f"the front door drained and ended with {process.wait(40)}",
-                holds=process.returncode == 0,
-            )
+            code = door.stop()
+            say(f"the front door drained and ended with {code}", holds=code == 0)
 
 
 def fetch(url: str) -> str:

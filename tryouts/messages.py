@@ -1,75 +1,38 @@
 """The Anthropic SDK before a real engine, through the front door: translated, then native."""
 
-import contextlib
-import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import anthropic
 from anthropic.types import Message
 
-ROOT = Path(__file__).resolve().parent.parent
-CONFIGURATION = """
-[server]
-[surfaces]
-openai = false
-[upstreams.engine]
-url = "{url}"
-anthropic = "{way}"
-[upstreams.engine.admission]
-slots = 4
-cap = 2
-queue = 2
-queue_timeout_s = 60
-[models."{model}"]
-upstream = "engine"
-aliases = ["claude-local"]
-"""
+from bench.harness import FrontDoor, configuration
+
 PROMPT = "Say hello."
 Say = Callable[..., None]
-"""`say(what, holds=...)` of bin/tryout.py."""
+"""`say(what, holds=...)` of tryouts/engine.py."""
 
 
 def try_messages(say: Say, url: str, model: str) -> None:
     """Ask one engine both ways."""
     for way in ("translate", "native"):
         say(f'anthropic = "{way}"')
-        with front_door(url, model, way) as base_url:
+        text = configuration(
+            url,
+            model,
+            admission=(4, 2, 2, 60),
+            surfaces="openai = false",
+            upstream=f'anthropic = "{way}"',
+            models='aliases = ["claude-local"]',
+        )
+        with tempfile.TemporaryDirectory() as folder, FrontDoor(Path(folder), text) as door:
             client = anthropic.Anthropic(
-                base_url=f"{base_url}/llm", api_key="none", max_retries=0, timeout=120
+                base_url=f"{door.public}/llm", api_key="none", max_retries=0, timeout=120
             )
             with client:
                 ask(say, client)
-
-
-@contextlib.contextmanager
-def front_door(url: str, model: str, way: str) -> Iterator[str]:
-    """Run a front door of its own; yields its public URL."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, log = Path(folder) / "tryout.toml", Path(folder) / "log"
-        path.write_text(CONFIGURATION.format(url=url, model=model, way=way))
-        with log.open("wb") as errors:
-            process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "tornado_frontdoor.cli", "serve"),
-                    *("--config", str(path)),
-                    *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
-                ],
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-            try:
-                assert process.stdout is not None
-                yield process.stdout.readline().split()[-1]
-            finally:
-                process.terminate()
-                process.communicate(timeout=40)
 
 
 def ask(say: Say, client: anthropic.Anthropic) -> None:

@@ -9,35 +9,21 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from bench.harness import configuration
 from tryouts.witness import Door, EngineWatch, RealEngine, took, until
 
-CONFIGURATION = """
-[server]
-listen = "127.0.0.1:0"
-admin_listen = "127.0.0.1:0"
-state_dir = "state"
-drain_timeout_s = 5
-[surfaces]
-[upstreams.engine]
-url = "{url}"
-[upstreams.engine.admission]
-slots = 4
-cap = 2
-queue = 4
-queue_timeout_s = 60
+SLEEP = """
 [upstreams.engine.sleep]
 idle_sleep_s = {idle_sleep_s}
 idle_offload_s = {idle_offload_s}
 hold_restarting_s = 600
-[models."{model}"]
-upstream = "engine"
 """
 IDLE_SLEEP_S, IDLE_OFFLOAD_S = 3, 7
 ASLEEP = ("sleeping", "offloaded")
 NOTICED_S = 5.0 + 3.0
 """Another hand's doing is seen with the next look, one each 5 s; the rest is for its repair."""
 Say = Callable[..., None]
-"""`say(what, holds=...)` of bin/tryout.py."""
+"""`say(what, holds=...)` of tryouts/engine.py."""
 
 
 class Tryout:
@@ -194,7 +180,8 @@ class Tryout:
             order = "wake/engine" if what == "wake" else "sleep/engine?level=2"
             lost = self._pool.submit(self._door.order, order)
             time.sleep(moment * 0.012)
-            going.append(self._door.kill() or "-")
+            self._door.kill()
+            going.append(self._door.journal() or "-")
             lost.exception()  # nobody answers any more
             self._door.start()
             end, _ = self.ask().result()
@@ -227,26 +214,20 @@ class Tryout:
 def front_door(engine: RealEngine) -> Iterator[Door]:
     """Run a front door before the engine; yields it."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        (path / "tryout.toml").write_text(
-            CONFIGURATION.format(
-                url=engine.url,
-                model=engine.model,
-                idle_sleep_s=IDLE_SLEEP_S,
-                idle_offload_s=IDLE_OFFLOAD_S,
-            )
+        sleep = SLEEP.format(idle_sleep_s=IDLE_SLEEP_S, idle_offload_s=IDLE_OFFLOAD_S)
+        text = configuration(
+            engine.url,
+            engine.model,
+            server='state_dir = "state"\ndrain_timeout_s = 5',
+            admission=(4, 2, 4, 60),
+            upstream=sleep,
         )
-        log = path / "log"
-        with log.open("wb") as file:
-            door = Door(path, file)
+        with Door(Path(folder), text) as door:
             try:
                 yield door
             except BaseException:
-                print(log.read_text()[-4000:], file=sys.stderr)
+                print(door.log.read_text()[-4000:], file=sys.stderr)
                 raise
-            finally:
-                if door.process.poll() is None:
-                    door.stop()
 
 
 def try_vllm(say: Say, url: str, model: str, restart: str | None) -> None:

@@ -6,21 +6,17 @@ of sleeps and wakes (0.32 and later), so that the front door is no witness in it
 
 import contextlib
 import json
-import os
 import re
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from bench.harness import FrontDoor
+
 GAUGE = re.compile(r"^(vllm:\w+|process_start_time_seconds)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 
 
@@ -83,45 +79,16 @@ class RealEngine:
         return str(answer["choices"][0]["finish_reason"])
 
 
-class Door:
-    """A front door in a process of its own; it can be killed and started again."""
+class Door(FrontDoor):
+    """A front door before `engine`, asked as an operator and as a client."""
 
-    def __init__(self, folder: Path, log: Any) -> None:
-        self._command = [
-            *(sys.executable, "-m", "tornado_frontdoor.cli", "serve"),
-            *("--config", str(folder / "tryout.toml")),
-        ]
-        self._log = log
-        self._journal = folder / "state" / "frontdoor.sqlite3"
-        self.start()
-
-    def start(self) -> None:
-        """Start it, and wait until it listens."""
-        self.process = subprocess.Popen(
-            self._command,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        lines = [self.process.stdout.readline().split() for _ in range(2)]
-        self.public, self.admin = (line[-1] for line in lines)
-
-    def kill(self) -> str | None:
-        """End it without a chance to say anything; return what its journal says was going on."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.communicate()
-        with contextlib.closing(sqlite3.connect(f"file:{self._journal}?mode=ro", uri=True)) as file:
+    def journal(self) -> str | None:
+        """Return what its journal says was going on when it was killed."""
+        path = self.log.parent / "state" / "frontdoor.sqlite3"
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
             ((memory,),) = file.execute("SELECT memory FROM engines")
         going: str | None = json.loads(memory or "{}").get("going")
         return going
-
-    def stop(self) -> int:
-        """End it as an operator does; return the exit code."""
-        self.process.terminate()
-        self.process.communicate(timeout=40)
-        return self.process.returncode
 
     def status(self) -> dict[str, Any]:
         """Return the engine's part of `/admin/status`."""

@@ -65,6 +65,26 @@ def test_launchers_are_launchers():
     assert not list((ROOT / "bin").rglob("*.py"))
 
 
+def test_benches_and_tryouts_start_what_they_need_by_one_harness():
+    alone = {
+        ROOT / "bench" / "harness.py",
+        ROOT / "bench" / "simulate.py",
+    }  # that one runs a command
+    for path in SOURCES:
+        if path.relative_to(ROOT).parts[0] in ("bench", "tryouts") and path not in alone:
+            text = path.read_text(encoding="utf-8")
+            assert "tornado_frontdoor.cli" not in text, path
+            assert "socket.socket(" not in text, path
+
+
+def test_what_a_bench_runs_by_name_is_there():
+    for path in (ROOT / "bench").glob("*.py"):
+        for name in re.findall(
+            r'"-m", "((?:bench|tryouts)[.\w]*)"', path.read_text(encoding="utf-8")
+        ):
+            assert (ROOT / Path(*name.split("."))).with_suffix(".py").is_file(), (path, name)
+
+
 @pytest.mark.parametrize("script", sorted((ROOT / "bin").iterdir()), ids=lambda path: path.name)
 def test_a_command_can_be_run(script):
     if script.is_file() and not script.suffix:
