@@ -589,3 +589,35 @@ def test_tells_how_long_a_ticket_waited_and_how_much_of_it_was_held() -> None:
     assert isinstance(move, Admit)
     assert (move.waited_s, move.held_s) == (6.0, 4.0)
     assert move.ticket.admitted_s == 8.0
+
+
+# A gate that is taken over from an earlier owner
+
+
+def test_what_is_adopted_takes_its_slots_even_above_the_cap() -> None:
+    controller = AdmissionController(AdmissionLimits(cap=2, queue=4, queue_timeout_s=30))
+    running = [Ticket() for _ in range(3)]
+    for ticket in running:
+        controller.adopt(ticket, 0.0)
+    waiter = Ticket()
+    assert controller.arrive(waiter, 0.0) == []
+    assert controller.in_flight == 3
+    assert controller.finish(running[0], 1.0) == []
+    [admitted] = controller.finish(running[1], 2.0)
+    assert admitted.ticket is waiter
+    with pytest.raises(TicketError):
+        controller.adopt(running[2], 3.0)
+
+
+def test_what_was_waited_elsewhere_counts_against_the_limit_and_is_told() -> None:
+    controller = AdmissionController(AdmissionLimits(cap=1, queue=4, queue_timeout_s=30))
+    holder = Ticket()
+    controller.adopt(holder, 100.0)
+    first, second = Ticket(), Ticket()
+    controller.arrive(first, 100.0, waited_s=25.0)
+    controller.arrive(second, 100.0, waited_s=10.0)
+    assert controller.next_deadline() == 105.0
+    [refused] = controller.expire(105.0)
+    assert refused.ticket is first
+    [admitted] = controller.finish(holder, 106.0)
+    assert (admitted.ticket, admitted.waited_s) == (second, 16.0)

@@ -10,6 +10,9 @@ Rule 2: this file knows no dialect, no socket, no engine and no wall clock.
     IN_FLIGHT  | TicketError               | -         | -             | GONE
     GONE       | TicketError               | -         | -             | no-op
 
+`adopt` takes a NEW ticket straight to IN_FLIGHT, whatever the cap: it runs already, because an
+earlier owner of this gate let it in. Nobody else is let in while that is above the cap.
+
 `finish` is the one exit: the driver need not know whether its ticket waits or is in flight, so a
 ticket that is granted and given up in one instant cannot leak its slots. Finishing a ticket twice
 changes nothing and is counted.
@@ -132,8 +135,12 @@ class AdmissionController:
 
     # What can happen
 
-    def arrive(self, ticket: Ticket, now: float) -> Sequence[AdmissionEvent]:
-        """Put a new ticket into flight, into the line, or turn it away."""
+    def arrive(self, ticket: Ticket, now: float, waited_s: float = 0.0) -> Sequence[AdmissionEvent]:
+        """Put a new ticket into flight, into the line, or turn it away.
+
+        `waited_s`: what it has waited in the line of an earlier owner of this gate; those come
+        first and in their order, so that nobody behind them has waited for longer.
+        """
         if ticket.state is not _NEW:
             raise TicketError(f"{ticket!r} has arrived before")
         moves: list[AdmissionEvent] = []
@@ -142,7 +149,7 @@ class AdmissionController:
             self._grant(now, moves)
         self._arrivals += 1
         ticket.number = self._arrivals
-        ticket.arrived_s = now
+        ticket.arrived_s = now - waited_s
         weight = ticket.weight
         if self._draining:
             self._turn(ticket, Reason.DRAINING, moves)
@@ -153,15 +160,25 @@ class AdmissionController:
             ticket.state = _IN_FLIGHT
             ticket.admitted_s = now
             self._used += weight
-            moves.append(Admit(ticket, 0.0, 0.0))
+            moves.append(Admit(ticket, waited_s, 0.0))
         elif len(self._line) < self._places():
             ticket.state = _QUEUED
-            ticket.awake_mark_s = self._awake_s(now)
+            ticket.awake_mark_s = self._awake_s(now) - waited_s
             ticket.held_mark_s = self._held_s(now)
             self._line[ticket.number] = ticket
         else:
             self._turn(ticket, Reason.QUEUE_FULL, moves)
         return moves
+
+    def adopt(self, ticket: Ticket, now: float) -> None:
+        """Count a new ticket as in flight: it runs already, let in by an earlier owner."""
+        if ticket.state is not _NEW:
+            raise TicketError(f"{ticket!r} has arrived before")
+        self._arrivals += 1
+        ticket.number = self._arrivals
+        ticket.arrived_s = ticket.admitted_s = now
+        ticket.state = _IN_FLIGHT
+        self._used += ticket.weight
 
     def finish(self, ticket: Ticket, now: float) -> Sequence[AdmissionEvent]:
         """End a ticket, wherever it is; returns whom that lets in."""

@@ -184,15 +184,22 @@ class Gate:
 
     # What can happen
 
-    def arrive(self, ticket: Ticket) -> Sequence[Decision]:
-        """Admit the ticket, refuse it, or let it wait: then no decision names it yet."""
+    def arrive(self, ticket: Ticket, waited_s: float = 0.0) -> Sequence[Decision]:
+        """Admit, refuse, or let it wait, undecided; `waited_s`: before, at an earlier owner."""
         now = self._clock.now()
         self._last_request_s = now
-        moves = self._admission.arrive(ticket, now)
+        moves = self._admission.arrive(ticket, now, waited_s)
         if self._wake is None:
             return self._decide(moves, now)
         self._wake.touch(now)
         return self._settle(self._wake, moves, (), now)
+
+    def adopt(self, ticket: Ticket) -> Sequence[Decision]:
+        """Take over a ticket that is in flight already, whatever the cap and the engine's state."""
+        now = self._clock.now()
+        self._last_request_s = now
+        self._admission.adopt(ticket, now)
+        return () if self._wake is None else self._settle(self._wake, (), (), now)
 
     def finish(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
         """End a ticket that waits or is in flight; call it when the transfer is over, not before.
