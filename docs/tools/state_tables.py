@@ -17,15 +17,9 @@ from tornado_frontdoor.core.wake import machine as wake
 from tornado_frontdoor.core.wake import observed
 from tornado_frontdoor.core.wake.machine import TABLE
 from tornado_frontdoor.core.wake.observed import LONGEST_PATIENCE, EngineEvent
-from tornado_frontdoor.core.wake.sequence import CANARIES
-from tornado_frontdoor.engines.vllm import (
-    UNKNOWN_RELEASE,
-    ReleaseQuirks,
-    Step,
-    profile_of,
-    sleep_steps,
-    wake_steps,
-)
+from tornado_frontdoor.core.wake.sequence import CANARIES, sleep_steps, wake_steps
+from tornado_frontdoor.engines import vllm
+from tornado_frontdoor.engines.base import CANARY, PROBE_STEPS, Step
 
 HEAD = """\
 # State machines
@@ -121,49 +115,50 @@ def _meanings() -> dict[str, str]:
     return found
 
 
-WAYS: dict[str, Callable[[ReleaseQuirks], tuple[Step, ...]]] = {
-    "Wake from level 1": lambda profile: wake_steps(profile, 1, canary=True),
-    "Wake from level 2, or from a level that nobody knows": lambda profile: wake_steps(
-        profile, 2, canary=True
+KIND = vllm.KIND
+WAYS: dict[str, Callable[[str | None], tuple[Step, ...]]] = {
+    "Wake from level 1": lambda version: wake_steps(KIND, version, 1, canary=True),
+    "Wake from level 2, or from a level that nobody knows": lambda version: wake_steps(
+        KIND, version, 2, canary=True
     ),
-    "Sleep at level 1": lambda profile: sleep_steps(profile, 1, asleep=False),
-    "Sleep at level 2": lambda profile: sleep_steps(profile, 2, asleep=False),
-    "From level 1 to level 2": lambda profile: sleep_steps(profile, 2, asleep=True),
+    "Sleep at level 1": lambda version: sleep_steps(KIND, version, 1, asleep=False),
+    "Sleep at level 2": lambda version: sleep_steps(KIND, version, 2, asleep=False),
+    "From level 1 to level 2": lambda version: sleep_steps(KIND, version, 2, asleep=True),
 }
 
 
 def _steps() -> Iterator[str]:
     yield "## Steps\n"
     yield (
-        "By release of vLLM. A wake begins with a `look`, which chooses its steps; a sleep with "
-        "one that\nfinds nobody at work (`idle`). A release that is not told is treated with "
+        "By release of vLLM. A wake begins with a `probe`, which chooses its steps; a sleep with "
+        "one that\nfinds nobody at work (`probe_idle`). A release that is not told is treated with "
         "care.\n"
     )
-    profiles = {release: profile_of(release) for release in RELEASES}
-    profiles["not told"] = UNKNOWN_RELEASE
+    versions: dict[str, str | None] = {release: release for release in RELEASES}
+    versions["not told"] = None
     for name, way in WAYS.items():
         groups: dict[str, list[str]] = {}
-        for release, profile in profiles.items():
-            groups.setdefault(", ".join(_told(step) for step in way(profile)), []).append(release)
+        for release, version in versions.items():
+            groups.setdefault(", ".join(_told(step) for step in way(version)), []).append(release)
         yield f"{name}:\n"
         yield from _table(
             ["release", "steps"], [[", ".join(of), way] for way, of in groups.items()]
         )
         yield ""
-    limits = {step.label: f"{step.timeout_s:g} s" for step in Step}
+    limits = {step.label: f"{step.timeout_s:g} s" for step in (*PROBE_STEPS, *vllm.STEPS, CANARY)}
     yield (
         "How long one call may take; then the gate gives it up, and the engine may yet carry it "
-        f"out. A look\nmay take up to {LONGEST_PATIENCE:g} times as long while looks go "
-        f"unanswered; canaries are asked up to {CANARIES} times,\neach after a look.\n"
+        f"out. A probe\nmay take up to {LONGEST_PATIENCE:g} times as long while probes go "
+        f"unanswered; canaries are asked up to {CANARIES} times,\neach after a probe.\n"
     )
     yield from _table(["step", "limit"], [[f"`{name}`", limit] for name, limit in limits.items()])
     yield ""
 
 
 def _told(step: Step) -> str:
-    if step.looks or step is Step.CANARY:
+    if step.call is None:
         return f"`{step.label}`"
-    return f"`{step.path} {step.label}`" if step.body else f"`{step.path}`"
+    return f"`{step.call.path} {step.label}`" if step.call.body else f"`{step.call.path}`"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from tornado_frontdoor.core.decisions import (
     SleepDepth,
 )
 from tornado_frontdoor.core.request import Ticket
-from tornado_frontdoor.engines.vllm import Report
+from tornado_frontdoor.engines.base import Report
 
 
 class Entry(NamedTuple):

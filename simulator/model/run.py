@@ -34,7 +34,8 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
-from tornado_frontdoor.engines.vllm import Report
+from tornado_frontdoor.engines.base import Report
+from tornado_frontdoor.engines.vllm import KIND
 
 _QUEUED = TicketState.QUEUED
 _IN_FLIGHT = TicketState.IN_FLIGHT
@@ -80,7 +81,11 @@ def new_gate(scenario: Scenario, loop: EventLoop, streams: Streams) -> Gate:
         cap=scenario.cap, queue=scenario.queue, queue_timeout_s=scenario.timeout_s
     )
     pacing = Random(int(streams.of(Purpose.PACING).integers(1 << 62)))
-    nap = None if scenario.tiers is None else SleepConfig(limits=wake_limits(scenario.tiers))
+    nap = (
+        None
+        if scenario.tiers is None
+        else SleepConfig(limits=wake_limits(scenario.tiers), kind=KIND)
+    )
     return Gate(SIMULATED, limits, loop, pacing, nap)
 
 

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from simulator.model.event_loop import EventLoop, Order
 from simulator.model.scenario import Tiers
 from tornado_frontdoor.core.decisions import Changed, EngineState, Perform, SleepDepth, WakeEnded
-from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
+from tornado_frontdoor.engines import vllm
+from tornado_frontdoor.engines.base import Report, Seen, Step, StepResult
 
 VERSION = "0.33.0"
 """A release that falls from level 1 to 2 without waking in between."""
 
 _COMPLETION = int(Order.COMPLETION)
-_TO_LEVEL = {Step.SLEEP_1: 1, Step.SLEEP_1_PLAIN: 1, Step.SLEEP_2: 2, Step.SLEEP_2_PLAIN: 2}
+_TO_LEVEL = {vllm.SLEEP_1: 1, vllm.SLEEP_1_PLAIN: 1, vllm.SLEEP_2: 2, vllm.SLEEP_2_PLAIN: 2}
 
 
 class SleepingEngine:
@@ -44,18 +45,18 @@ class SleepingEngine:
     def _takes_s(self, step: Step) -> float:
         if step in _TO_LEVEL:
             return self._tiers.fall_s[_TO_LEVEL[step] - 1]
-        if step is Step.WAKE:
+        if step is vllm.WAKE:
             return self._tiers.wake_s[0] if self.level == 1 else 0.0
-        return self._tiers.wake_s[1] if step is Step.RELOAD else 0.0
+        return self._tiers.wake_s[1] if step is vllm.RELOAD else 0.0
 
     def _done(self, asked: Perform) -> None:
         step = asked.step
         if step in _TO_LEVEL:
             self.level = _TO_LEVEL[step]
-        elif step in {Step.WAKE, Step.WAKE_KV_CACHE}:
+        elif step in {vllm.WAKE, vllm.WAKE_KV_CACHE}:
             self.level = 0
         seen = None
-        if step.looks:
+        if step.probes:
             asleep = self.level > 0
             seen = Seen(asleep, self.level, self._running(), 0, VERSION, "simulated")
         self._report(Report(asked.number, StepResult.DONE, seen))

@@ -20,7 +20,8 @@ from tornado_frontdoor.core.decisions import (
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, GateError, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.gpu_locks import GpuLocks
 from tornado_frontdoor.core.request import Ticket, UpstreamKey
-from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
+from tornado_frontdoor.engines import vllm
+from tornado_frontdoor.engines.base import PROBE, Report, Seen, StepResult
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ class TestHolds:
 
     def test_before_the_first_look_callers_are_held_as_for_level_2(self, scene):
         site = scene.site(settled=False)
-        befalls(site, "hang", Step.LOOK)
+        befalls(site, "hang", PROBE)
         site.arrive(1.0)
         assert site.gate.sleep_depth is SleepDepth.OFFLOADED
         scene.pass_s(179.0)
@@ -105,7 +106,7 @@ class TestHolds:
         scene.pass_s(60.0)
         site.call(lambda: site.gate.sleep_now(1))
         scene.pass_s(10.0)
-        befalls(site, "slow", Step.WAKE)
+        befalls(site, "slow", vllm.WAKE)
         site.arrive(1.0)
         scene.pass_s(1.0)
         assert [told.sleep_depth for told in refusals(site)] == [SleepDepth.SLEEPING]
@@ -177,7 +178,7 @@ class TestGpus:
         for gate in (first, second, third):
             tickets[gate.key] = Ticket()
             gate.arrive(tickets[gate.key])
-        assert first.wake_step == "look"
+        assert first.wake_step == "probe"
         freed = first.finish(tickets[first.key], Outcome.CLIENT_GONE_QUEUED)
         assert GpuGranted(second.key) in freed
         freed = second.finish(tickets[second.key], Outcome.CLIENT_GONE_QUEUED)
@@ -242,7 +243,7 @@ def asleep_gate(key: str, gpus: GpuLocks) -> Gate:
         limits(),
         ManualClock(),
         Random(1),
-        SleepConfig(limits=SleepPolicy(**{**LIMITS, "devices": (0,)}), gpus=gpus),
+        SleepConfig(kind=vllm.KIND, limits=SleepPolicy(**{**LIMITS, "devices": (0,)}), gpus=gpus),
     )
     (order,) = [order for order in gate.expire() if isinstance(order, Perform)]
     gate.report(Report(order.number, StepResult.DONE, Seen(True, 1, 0, 0, "0.33.0")))
@@ -256,7 +257,7 @@ def awake_gate() -> Gate:
         limits(),
         ManualClock(),
         Random(1),
-        SleepConfig(limits=SleepPolicy(**{**LIMITS, "canary": False})),
+        SleepConfig(kind=vllm.KIND, limits=SleepPolicy(**{**LIMITS, "canary": False})),
     )
     (order,) = [order for order in gate.expire() if isinstance(order, Perform)]
     gate.report(Report(order.number, StepResult.DONE, Seen(False, 0, 0, 0, "0.33.0")))

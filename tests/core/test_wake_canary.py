@@ -7,7 +7,16 @@ from tornado_frontdoor.core.decisions import Decision, EngineState, Perform
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.core.wake.sequence import CANARIES
-from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
+from tornado_frontdoor.engines import vllm
+from tornado_frontdoor.engines.base import (
+    CANARY,
+    PROBE,
+    VERIFY_AWAKE,
+    Report,
+    Seen,
+    Step,
+    StepResult,
+)
 
 LIMITS = SleepPolicy(
     idle_sleep_s=0,
@@ -31,7 +40,11 @@ class Hand:
         self.clock = ManualClock()
         limits = AdmissionLimits(cap=2, queue=2, queue_timeout_s=30)
         self.gate = Gate(
-            UpstreamKey("text"), limits, self.clock, Random(1), SleepConfig(limits=LIMITS)
+            UpstreamKey("text"),
+            limits,
+            self.clock,
+            Random(1),
+            SleepConfig(kind=vllm.KIND, limits=LIMITS),
         )
         self.asked: Perform | None = None
         self.pass_time()
@@ -68,28 +81,28 @@ class Hand:
 
 def at_its_canary() -> Hand:
     hand = Hand()
-    hand.answer(Step.LOOK, AWAKE)
+    hand.answer(PROBE, AWAKE)
     assert hand.asked is not None
-    assert hand.asked.step is Step.CANARY
+    assert hand.asked.step is CANARY
     return hand
 
 
 def test_a_slow_first_token_is_waited_for_with_a_look_in_between() -> None:
     hand = at_its_canary()
-    assert hand.go_on() is Step.PROVE
-    hand.answer(Step.PROVE, AWAKE)
-    hand.answer(Step.CANARY)
+    assert hand.go_on() is VERIFY_AWAKE
+    hand.answer(VERIFY_AWAKE, AWAKE)
+    hand.answer(CANARY)
     assert hand.gate.state is EngineState.AWAKE
 
 
 def test_an_engine_that_another_hand_put_to_sleep_under_its_canary_is_soon_known_to_sleep() -> None:
     hand = at_its_canary()
     hand.go_on()
-    hand.answer(Step.PROVE, ASLEEP)
-    assert hand.go_on() is Step.PROVE
-    hand.answer(Step.PROVE, ASLEEP)
-    assert hand.go_on() is Step.LOOK
-    hand.answer(Step.LOOK, ASLEEP)
+    hand.answer(VERIFY_AWAKE, ASLEEP)
+    assert hand.go_on() is VERIFY_AWAKE
+    hand.answer(VERIFY_AWAKE, ASLEEP)
+    assert hand.go_on() is PROBE
+    hand.answer(PROBE, ASLEEP)
     assert hand.gate.state is EngineState.SLEEPING
     assert hand.clock.now() < 15
 
@@ -97,22 +110,22 @@ def test_an_engine_that_another_hand_put_to_sleep_under_its_canary_is_soon_known
 def test_an_engine_that_never_answers_its_canaries_is_given_up() -> None:
     hand = at_its_canary()
     for _ in range(CANARIES - 1):
-        assert hand.go_on() is Step.PROVE
-        hand.answer(Step.PROVE, AWAKE)
+        assert hand.go_on() is VERIFY_AWAKE
+        hand.answer(VERIFY_AWAKE, AWAKE)
         assert hand.asked is not None
-        assert hand.asked.step is Step.CANARY
-    assert hand.go_on() is Step.LOOK
+        assert hand.asked.step is CANARY
+    assert hand.go_on() is PROBE
     assert hand.gate.state is EngineState.UNKNOWN
     assert 60 <= hand.clock.now() < 65
 
 
 def test_a_canary_that_fails_is_asked_once_more() -> None:
     hand = at_its_canary()
-    following = Step.CANARY
+    following = CANARY
     for _ in range(2):
         assert hand.asked is not None
-        assert following is Step.CANARY
+        assert following is CANARY
         hand.take([*hand.gate.report(Report(hand.asked.number, StepResult.FAILED))])
         following = hand.go_on()
-    assert following is Step.LOOK
+    assert following is PROBE
     assert hand.gate.state is EngineState.UNKNOWN

@@ -5,7 +5,7 @@ from wake_scenes import TIMES, Scene, befalls, of, refusals, transitions
 
 from tornado_frontdoor.core.decisions import Answered, EngineState, Note, Verdict
 from tornado_frontdoor.core.wake.policy import SleepPolicy
-from tornado_frontdoor.engines.vllm import Step
+from tornado_frontdoor.engines import vllm
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_an_engine_that_does_not_show_its_work_is_put_to_sleep_by_operators_only
 def test_an_engine_that_dies_of_its_sleep_is_down_and_not_asleep(scene):
     """Case V3."""
     site = scene.site(idle_sleep_s=10.0)
-    befalls(site, "die_after", Step.SLEEP_1)
+    befalls(site, "die_after", vllm.SLEEP_1)
     scene.pass_s(20.0)
     assert site.gate.state is EngineState.DOWN
 
@@ -154,7 +154,7 @@ def test_an_engine_that_dies_of_its_sleep_is_down_and_not_asleep(scene):
 def test_a_sleep_that_did_nothing_is_not_believed(scene):
     """Case V17."""
     site = scene.site(idle_sleep_s=10.0)
-    befalls(site, "noop", Step.SLEEP_1, 1)
+    befalls(site, "noop", vllm.SLEEP_1, 1)
     scene.pass_s(15.0)
     assert site.states[EngineState.SLEEPING] == 0
     scene.pass_s(40.0)
@@ -173,7 +173,7 @@ def test_a_gauge_that_tells_another_level_is_told_to_the_operator(scene):
 def test_a_sleep_that_never_answers_bounds_everybody_and_nothing_goes_on_top(scene):
     """Case V23."""
     site = scene.site(idle_sleep_s=10.0, hold_sleeping_s=30.0)
-    befalls(site, "hang", Step.SLEEP_1, 1)
+    befalls(site, "hang", vllm.SLEEP_1, 1)
     scene.pass_s(11.0)
     site.arrive(1.0)
     scene.pass_s(600.0)
@@ -191,7 +191,7 @@ def test_a_sleep_that_never_answers_bounds_everybody_and_nothing_goes_on_top(sce
 def test_a_sleep_that_fails_is_tried_once_more_and_then_not_at_once(scene):
     """Case S6: it recovers by itself."""
     site = scene.site(idle_sleep_s=10.0)
-    befalls(site, "fails", Step.SLEEP_1, 2)
+    befalls(site, "fails", vllm.SLEEP_1, 2)
     scene.pass_s(14.0)
     assert transitions(site).count("sleep_1") == 2
     site.arrive(1.0)
@@ -204,7 +204,7 @@ def test_a_sleep_that_fails_is_tried_once_more_and_then_not_at_once(scene):
 def test_who_comes_before_a_second_try_stops_it(scene):
     """Law 7: nothing is put to sleep while anyone is inside."""
     site = scene.site(idle_sleep_s=10.0)
-    befalls(site, "fails", Step.SLEEP_1, 2)
+    befalls(site, "fails", vllm.SLEEP_1, 2)
     scene.wait_for(lambda: site.gate.state is EngineState.FALLING_ASLEEP)
     site.arrive(1.0)
     scene.pass_s(5.0)
@@ -295,7 +295,7 @@ class TestOperators:
 
     def test_a_wake_that_fails_is_answered_too(self, scene):
         site = scene.site(asleep=1)
-        befalls(site, "fails", Step.WAKE)
+        befalls(site, "fails", vllm.WAKE)
         site.call(site.gate.wake_now)
         scene.pass_s(5.0)
         (answer,) = of(site, Answered)

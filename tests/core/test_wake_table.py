@@ -10,7 +10,8 @@ from tornado_frontdoor.core.wake.control_runner import Gpu, WakeOrder
 from tornado_frontdoor.core.wake.machine import TABLE, WakeStateMachine
 from tornado_frontdoor.core.wake.observed import EngineEvent
 from tornado_frontdoor.core.wake.policy import SleepPolicy
-from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
+from tornado_frontdoor.engines import vllm
+from tornado_frontdoor.engines.base import Report, Seen, Step, StepResult
 
 LIMITS = SleepPolicy(
     idle_sleep_s=100.0,
@@ -33,7 +34,7 @@ class Bench:
 
     def __init__(self, memory: JournalEntry | None = None) -> None:
         self.now = 0.0
-        self.machine = WakeStateMachine(LIMITS, 0.0, memory)
+        self.machine = WakeStateMachine(LIMITS, 0.0, vllm.KIND, memory)
         self.orders: list[WakeOrder] = []
         self.take(self.machine.tick(0.0))
 
@@ -85,7 +86,7 @@ def waking() -> Bench:
 
 def falling_asleep() -> Bench:
     bench = awake().at(100.0).report(seen=AWAKE)
-    assert bench.last.step is Step.SLEEP_1
+    assert bench.last.step is vllm.SLEEP_1
     return bench
 
 
@@ -156,7 +157,7 @@ def test_nothing_wakes_into_a_sleep_that_is_under_way():
     bench.take(bench.machine.demand(3, bench.now))
     bench.take(bench.machine.wake(bench.now))
     assert bench.machine.state is EngineState.FALLING_ASLEEP
-    assert bench.last.step is Step.SLEEP_1
+    assert bench.last.step is vllm.SLEEP_1
 
 
 LOOKS = [AWAKE, LEVEL_1, LEVEL_2, AWAKE._replace(running=2), AWAKE._replace(process="p2")]
@@ -231,20 +232,20 @@ def remembered(bench: Bench, step: Step) -> JournalEntry:
 
 
 def test_what_is_about_to_be_done_is_written_down_before_it_is_done():
-    assert remembered(falling_asleep(), Step.SLEEP_1) == JournalEntry(
+    assert remembered(falling_asleep(), vllm.SLEEP_1) == JournalEntry(
         EngineState.FALLING_ASLEEP, 1, True, "p1"
     )
     bench = awake()
     bench.take(bench.machine.sleep(2, bench.now))
     bench.report(seen=AWAKE)
-    assert remembered(bench, Step.SLEEP_2) == JournalEntry(
+    assert remembered(bench, vllm.SLEEP_2) == JournalEntry(
         EngineState.FALLING_ASLEEP, 2, False, "p1"
     )
-    assert remembered(waking(), Step.WAKE) == JournalEntry(EngineState.WAKING, 1, True, "p1")
+    assert remembered(waking(), vllm.WAKE) == JournalEntry(EngineState.WAKING, 1, True, "p1")
     bench = offloaded()
     bench.take(bench.machine.demand(1, bench.now))
     bench.report(seen=LEVEL_2)
-    assert remembered(bench, Step.WAKE_WEIGHTS) == JournalEntry(EngineState.WAKING, 2, False, "p1")
+    assert remembered(bench, vllm.WAKE_WEIGHTS) == JournalEntry(EngineState.WAKING, 2, False, "p1")
 
 
 def test_a_proof_is_none_for_weights_that_nobody_has_loaded():

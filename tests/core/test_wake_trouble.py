@@ -6,7 +6,7 @@ from wake_scenes import Scene, befalls, of, refusals, transitions
 
 from tornado_frontdoor.core.decisions import Answered, EngineState, Note, SleepDepth, WakeEnded
 from tornado_frontdoor.core.wake.policy import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
-from tornado_frontdoor.engines.vllm import Step
+from tornado_frontdoor.engines import vllm
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ class TestFailures:
     def test_a_step_that_fails_once_costs_its_callers_a_second(self, scene):
         """Case S5."""
         site = scene.site(asleep=2)
-        befalls(site, "fails", Step.RELOAD, 1)
+        befalls(site, "fails", vllm.RELOAD, 1)
         site.arrive(1.0)
         scene.pass_s(30.0)
         assert site.ends["served"] == 1
@@ -30,7 +30,7 @@ class TestFailures:
     def test_a_wake_that_keeps_failing_is_tried_ever_less_often(self, scene):
         """Case S32: clients poll each second for half an hour."""
         site = scene.site(asleep=1)
-        befalls(site, "fails", Step.WAKE)
+        befalls(site, "fails", vllm.WAKE)
         for _ in range(1800):
             site.arrive(1.0)
             scene.pass_s(1.0)
@@ -40,7 +40,7 @@ class TestFailures:
     def test_who_was_held_in_vain_is_told_when_it_is_tried_again(self, scene):
         """Case S32."""
         site = scene.site(asleep=1)
-        befalls(site, "fails", Step.WAKE)
+        befalls(site, "fails", vllm.WAKE)
         for _ in range(900):
             site.arrive(1.0)
             scene.pass_s(1.0)
@@ -54,7 +54,7 @@ class TestFailures:
     def test_after_a_failure_the_next_request_finds_a_clean_start(self, scene):
         """Case S5."""
         site = scene.site(asleep=1)
-        befalls(site, "fails", Step.WAKE, 2)
+        befalls(site, "fails", vllm.WAKE, 2)
         site.arrive(1.0)
         scene.pass_s(20.0)
         assert site.ends["served"] == 1
@@ -62,7 +62,7 @@ class TestFailures:
 
     def test_an_operator_does_not_wait_for_the_pause(self, scene):
         site = scene.site(asleep=1)
-        befalls(site, "fails", Step.WAKE, 8)
+        befalls(site, "fails", vllm.WAKE, 8)
         for _ in range(60):
             site.arrive(1.0)
             scene.pass_s(1.0)
@@ -73,7 +73,7 @@ class TestFailures:
     @pytest.mark.parametrize("version", ["0.16", "0.22", "0.24"])
     def test_a_wake_that_failed_is_not_repeated_at_once_where_that_kills(self, scene, version):
         site = scene.site(version=version, asleep=1)
-        befalls(site, "fails", Step.WAKE, 1)
+        befalls(site, "fails", vllm.WAKE, 1)
         site.arrive(1.0)
         scene.pass_s(1.5)
         assert transitions(site) == ["wake_up"]
@@ -83,7 +83,7 @@ class TestFailures:
     def test_weights_that_cannot_be_loaded_keep_level_2_out_of_use(self, scene):
         """Case V6: nobody is let in, it goes back to sleep, and level 1 is the deepest from now."""
         site = scene.site(asleep=2, idle_sleep_s=20.0, idle_offload_s=40.0, hold_offloaded_s=60.0)
-        befalls(site, "fails", Step.RELOAD)
+        befalls(site, "fails", vllm.RELOAD)
         site.arrive(1.0)
         scene.pass_s(120.0)
         assert [refusal.reason.value for refusal in refusals(site)] == ["model_waking"]
@@ -99,7 +99,7 @@ class TestFailures:
 
     def test_level_2_is_in_use_again_when_the_storage_is_back(self, scene):
         site = scene.site(asleep=2, idle_offload_s=40.0)
-        befalls(site, "fails", Step.RELOAD, 4)
+        befalls(site, "fails", vllm.RELOAD, 4)
         site.arrive(1.0)
         scene.pass_s(100.0)
         assert site.ends["served"] == 1
@@ -107,7 +107,7 @@ class TestFailures:
 
     def test_a_step_that_times_out_is_not_repeated_before_a_look_was_answered(self, scene):
         site = scene.site(asleep=1)
-        befalls(site, "hang", Step.WAKE, 1)
+        befalls(site, "hang", vllm.WAKE, 1)
         site.arrive(1.0)
         scene.pass_s(900.0)
         assert transitions(site) == ["wake_up"]
@@ -178,7 +178,7 @@ class TestDeaths:
         assert site.gate.state is EngineState.AWAKE
         assert ("reload_weights" in transitions(site)) is not tells
 
-    @pytest.mark.parametrize("step", [Step.WAKE_WEIGHTS, Step.RELOAD, Step.WAKE_KV_CACHE])
+    @pytest.mark.parametrize("step", [vllm.WAKE_WEIGHTS, vllm.RELOAD, vllm.WAKE_KV_CACHE])
     @pytest.mark.parametrize("fault", ["die", "die_after", "cut", "slow"])
     def test_trouble_in_any_step_of_a_wake_reaches_no_caller(self, scene, step, fault):
         site = scene.site(asleep=2, hold_restarting_s=900.0, hold_offloaded_s=900.0)
@@ -272,7 +272,7 @@ class TestNeighbours:
         first = scene.site("a", devices=(0,), idle_sleep_s=10.0)
         second = scene.site("b", asleep=1, devices=(0,), hold_sleeping_s=30.0)
         third = scene.site("c", asleep=1, devices=(1,))
-        befalls(first, "hang", Step.SLEEP_1, 1)
+        befalls(first, "hang", vllm.SLEEP_1, 1)
         scene.pass_s(12.0)
         second.arrive(1.0)
         third.arrive(1.0)

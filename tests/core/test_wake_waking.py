@@ -9,7 +9,7 @@ from wake_engines import VERSIONS
 from wake_scenes import Scene, befalls, of, refusals, transitions
 
 from tornado_frontdoor.core.decisions import EngineState, SleepDepth, WakeEnded
-from tornado_frontdoor.engines.vllm import Step
+from tornado_frontdoor.engines.base import CANARY
 
 STAGED = ["wake_weights", "reload_weights", "wake_kv_cache", "canary"]
 
@@ -93,7 +93,7 @@ def test_without_a_canary_the_look_is_the_proof(scene):
 def test_a_canary_that_cannot_be_sung_keeps_nobody_out(scene):
     """An engine of another kind answers 404 at the canary's path."""
     site = scene.site(asleep=1)
-    befalls(site, "unsupported", Step.CANARY)
+    befalls(site, "unsupported", CANARY)
     site.arrive(1.0)
     scene.pass_s(5.0)
     assert site.ends["served"] == 1
@@ -102,7 +102,7 @@ def test_a_canary_that_cannot_be_sung_keeps_nobody_out(scene):
 def test_a_canary_that_finds_the_engine_not_ready_is_sung_again(scene):
     """Cases K3, K6: callers are held, and see nothing of it."""
     site = scene.site(asleep=1)
-    befalls(site, "fails", Step.CANARY, 3)
+    befalls(site, "fails", CANARY, 3)
     site.arrive(1.0)
     scene.pass_s(20.0)
     assert site.ends["served"] == 1
@@ -112,7 +112,7 @@ def test_a_canary_that_finds_the_engine_not_ready_is_sung_again(scene):
 def test_an_engine_that_dies_with_its_first_token_kills_a_canary_and_no_caller(scene):
     """Case V14."""
     site = scene.site(asleep=1)
-    befalls(site, "die", Step.CANARY, 1)
+    befalls(site, "die", CANARY, 1)
     site.arrive(1.0)
     scene.pass_s(5.0)
     assert site.gate.state is EngineState.DOWN

@@ -14,23 +14,24 @@ from simulator.standin.engine import EngineModel
 from simulator.standin.engine_values import ControlAnswer, ControlCall, Kind, ModelEvent, Times
 from simulator.standin.releases import profile_of
 from tornado_frontdoor.core.decisions import Perform
-from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
+from tornado_frontdoor.engines import vllm
+from tornado_frontdoor.engines.base import CANARY, Report, Seen, Step, StepResult
 
 VERSIONS = ("0.16", "0.22", "0.24", "0.27", "0.30", "0.31", "0.33")
 LEVELS = {"awake": 0, "weights_offloaded": 1, "discard_all": 2}
 
 CALLS: dict[Step, dict[str, Any]] = {
-    Step.SLEEP_1: {"name": "sleep", "level": 1},
-    Step.SLEEP_2: {"name": "sleep", "level": 2},
-    Step.SLEEP_1_PLAIN: {"name": "sleep", "level": 1},
-    Step.SLEEP_2_PLAIN: {"name": "sleep", "level": 2},
-    Step.WAKE: {"name": "wake_up"},
-    Step.WAKE_WEIGHTS: {"name": "wake_up", "tags": ("weights",)},
-    Step.WAKE_KV_CACHE: {"name": "wake_up", "tags": ("kv_cache",)},
-    Step.RELOAD: {"name": "collective_rpc"},
-    Step.RESET_PREFIXES: {"name": "reset_prefix_cache"},
+    vllm.SLEEP_1: {"name": "sleep", "level": 1},
+    vllm.SLEEP_2: {"name": "sleep", "level": 2},
+    vllm.SLEEP_1_PLAIN: {"name": "sleep", "level": 1},
+    vllm.SLEEP_2_PLAIN: {"name": "sleep", "level": 2},
+    vllm.WAKE: {"name": "wake_up"},
+    vllm.WAKE_WEIGHTS: {"name": "wake_up", "tags": ("weights",)},
+    vllm.WAKE_KV_CACHE: {"name": "wake_up", "tags": ("kv_cache",)},
+    vllm.RELOAD: {"name": "collective_rpc"},
+    vllm.RESET_PREFIXES: {"name": "reset_prefix_cache"},
 }
-CHANGES_MEMORY = {*CALLS} - {Step.RESET_PREFIXES}
+CHANGES_MEMORY = {*CALLS} - {vllm.RESET_PREFIXES}
 
 
 Id = tuple[int, int]
@@ -104,7 +105,7 @@ class Doorstep:
         fault = self._rng.choice(faults)
         # What nobody could notice does not befall: a look that is cut while the engine lives (it
         # is not told apart from a death), weights that are said to be loaded and are not.
-        hidden = (fault == "cut" and step.looks) or (fault == "noop" and step is Step.RELOAD)
+        hidden = (fault == "cut" and step.probes) or (fault == "noop" and step is vllm.RELOAD)
         return "" if hidden else fault
 
     now = 0.0
@@ -119,9 +120,9 @@ class Doorstep:
         fault = self._fault(step)
         if fault == "cut":
             self._answer(key, StepResult.LOST)
-        if step is Step.CANARY:
+        if step is CANARY:
             self._canary(key, fault)
-        elif step.looks and not self.manners.supports_sleep:
+        elif step.probes and not self.manners.supports_sleep:
             self._answer(key, StepResult.UNSUPPORTED)
         else:
             self._control(key, step, fault)
@@ -135,7 +136,7 @@ class Doorstep:
             fails=fault == "fails",
             noop=fault == "noop",
             die={"die": "before", "die_after": "after"}.get(fault, ""),  # type: ignore[arg-type]
-            **({"name": "is_sleeping"} if step.looks else CALLS[step]),
+            **({"name": "is_sleeping"} if step.probes else CALLS[step]),
         )
         self.engine.call(call, self.now)
 
@@ -199,9 +200,9 @@ class Doorstep:
             self._answer(key, StepResult.LOST)
         elif not answer.ok:
             self._answer(key, StepResult.FAILED, detail="500")
-        elif step.looks:
+        elif step.probes:
             self._answer(key, StepResult.DONE, self._seen(bool(answer.value)))
-        elif step is Step.RESET_PREFIXES and not answer.value:
+        elif step is vllm.RESET_PREFIXES and not answer.value:
             told = self.engine.profile.reset_tells_success
             self._answer(key, StepResult.FAILED if told else StepResult.DONE)
         else:

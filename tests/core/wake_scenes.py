@@ -11,7 +11,7 @@ from wake_worlds import World
 from simulator.standin.engine_values import ControlCall, Times
 from tornado_frontdoor.core.decisions import EngineState, Refusal, Refuse, SleepDepth
 from tornado_frontdoor.core.gate import AdmissionLimits, SleepPolicy
-from tornado_frontdoor.engines.vllm import Step
+from tornado_frontdoor.engines.base import PROBE_STEPS, Step
 
 Kind = TypeVar("Kind")
 
@@ -105,8 +105,8 @@ class Scene(World):
 
 def transitions(site: Site) -> list[str]:
     """Return what the engine was asked for, looks left out."""
-    looks = {step.label for step in Step if step.looks}
-    return [label for label in site.door.steps if label not in looks]
+    probes = {step.label for step in PROBE_STEPS}
+    return [label for label in site.door.steps if label not in probes]
 
 
 def of(site: Site, kind: type[Kind]) -> list[Kind]:

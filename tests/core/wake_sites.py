@@ -36,9 +36,10 @@ from tornado_frontdoor.core.decisions import (
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.gpu_locks import GpuLocks
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
-from tornado_frontdoor.engines.vllm import Report, Step, StepResult
+from tornado_frontdoor.engines import vllm
+from tornado_frontdoor.engines.base import CANARY, Report, Step, StepResult
 
-FALLING = {Step.SLEEP_1, Step.SLEEP_2, Step.SLEEP_1_PLAIN, Step.SLEEP_2_PLAIN}
+FALLING = {vllm.SLEEP_1, vllm.SLEEP_2, vllm.SLEEP_1_PLAIN, vllm.SLEEP_2_PLAIN}
 
 
 class Surroundings(Protocol):
@@ -98,6 +99,7 @@ class Site:
     def open(self) -> None:
         """A front door starts, with what an earlier one left."""
         nap = SleepConfig(
+            kind=vllm.KIND,
             limits=self.wake_limits,
             gpus=self.world.gpus,
             memory=self.memory,
@@ -239,7 +241,7 @@ class Site:
 
     def _watch(self, step: Step) -> None:
         """See that no two transitions meet on one GPU, and that nobody is inside a falling one."""
-        if step.looks or step is Step.CANARY:
+        if step.probes or step is CANARY:
             return
         if step in FALLING:
             self.engine.sleep_began(self.gate.in_flight + self.gate.queued)

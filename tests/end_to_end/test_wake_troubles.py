@@ -6,7 +6,9 @@ import pytest
 from naps import CHAT, WORDS, House, chat_with, house, text_of
 from wire import Reply
 
-from tornado_frontdoor.engines.vllm import Step
+from tornado_frontdoor.core.wake import control_runner
+from tornado_frontdoor.engines import vllm
+from tornado_frontdoor.engines.base import PROBE
 
 
 async def wake(door: House, name: str = "text") -> int:
@@ -40,8 +42,8 @@ def test_a_sleep_that_never_answers_is_given_up_and_nothing_is_put_on_top_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """V23: bounded, unknown until a look comes through, told to the operator; others go on."""
-    monkeypatch.setattr(Step.SLEEP_1, "timeout_s", 0.3)
-    monkeypatch.setattr(Step.LOOK, "timeout_s", 0.1)
+    monkeypatch.setattr(vllm, "SLEEP_1", vllm.SLEEP_1._replace(timeout_s=0.3))
+    monkeypatch.setattr(control_runner, "PROBE", PROBE._replace(timeout_s=0.1))
 
     async def scenario() -> None:
         async with house("text", "ocr") as door:

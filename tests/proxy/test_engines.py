@@ -21,7 +21,7 @@ from tornado_frontdoor.core.decisions import (
     WakeEnded,
 )
 from tornado_frontdoor.core.request import UpstreamKey
-from tornado_frontdoor.engines.vllm import Step
+from tornado_frontdoor.engines import vllm
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.engine.journal import Journal
 
@@ -61,8 +61,8 @@ def test_what_is_to_be_remembered_is_on_the_disk_before_the_call_is_made(tmp_pat
     """A kill between the two is harmless; the other way round it would not be."""
     hands = Hands(tmp_path)
     hands.engine.command(Remember(WAKING))
-    hands.engine.command(Perform(1, Step.WAKE_WEIGHTS, 300.0))
-    assert hands.happened == [(Step.WAKE_WEIGHTS, WAKING)]
+    hands.engine.command(Perform(1, vllm.WAKE_WEIGHTS, 300.0))
+    assert hands.happened == [(vllm.WAKE_WEIGHTS, WAKING)]
     hands.journal.close()
 
 

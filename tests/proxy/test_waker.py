@@ -12,8 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tornado_frontdoor.core.decisions import Perform
-from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
-from tornado_frontdoor.proxy.engine.control_client import CANARIES, EngineControlClient, read_look
+from tornado_frontdoor.engines import vllm
+from tornado_frontdoor.engines.base import (
+    CANARY,
+    CANARY_BODIES,
+    PROBE,
+    PROBE_STEPS,
+    Report,
+    Seen,
+    Step,
+    StepResult,
+)
+from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
+from tornado_frontdoor.proxy.engine.prometheus_text import read_samples
 
 METRICS = b"""# HELP vllm:num_requests_running Number of requests
 # TYPE vllm:num_requests_running gauge
@@ -79,7 +90,7 @@ async def bench(
 
     async with kit.engine(handler) as served, kit.client() as upstream:
         reports: list[Report] = []
-        waker = EngineControlClient(upstream, served.url, canary, reports.append)
+        waker = EngineControlClient(upstream, served.url, vllm.KIND, canary, reports.append)
         held = Bench(waker)
         waker._report = held.take
         made.append(held)
@@ -102,7 +113,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(scenario())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("step", [step for step in Step if step.method == "POST"])
+@pytest.mark.parametrize("step", [*vllm.STEPS, CANARY])
 def test_each_step_is_one_call_with_all_it_means_in_its_line(kit: Any, step: Step) -> None:
     """Level, mode and tag are in the query: vLLM reads no body there."""
 
@@ -110,19 +121,19 @@ def test_each_step_is_one_call_with_all_it_means_in_its_line(kit: Any, step: Ste
         async with bench(kit, lambda _line, _body: answer(b"{}")) as held:
             assert await held.perform(step) == Report(1, StepResult.DONE)
             ((line, body),) = held.asked
-            if step is Step.CANARY:
+            if step.call is None:
                 assert line == "POST /v1/completions"
                 assert json.loads(body)["max_tokens"] == 1
             else:
-                assert line == f"POST {step.path}"
-                assert body == (step.body or "").encode()
+                assert line == f"{step.call.method} {step.call.path}"
+                assert body == step.call.body.encode()
             if "sleep" in line:
                 assert f"level={step.label[-1]}" in line
 
     run(scenario)
 
 
-@pytest.mark.parametrize("step", [step for step in Step if step.looks])
+@pytest.mark.parametrize("step", PROBE_STEPS)
 def test_a_look_puts_three_answers_together(kit: Any, step: Step) -> None:
     async def scenario() -> None:
         async with bench(kit, awake) as held:
@@ -150,7 +161,7 @@ def test_a_look_needs_neither_gauges_nor_version(kit: Any) -> None:
             return answer(b"no", "404 Not Found")
 
         async with bench(kit, say) as held:
-            assert await held.perform(Step.LOOK) == Report(1, StepResult.DONE, Seen(sleeping=True))
+            assert await held.perform(PROBE) == Report(1, StepResult.DONE, Seen(sleeping=True))
 
     run(scenario)
 
@@ -163,7 +174,7 @@ def test_a_look_needs_neither_gauges_nor_version(kit: Any) -> None:
         ("307 Elsewhere", StepResult.FAILED),
     ],
 )
-@pytest.mark.parametrize("step", [Step.LOOK, Step.SLEEP_2, Step.WAKE, Step.RELOAD, Step.CANARY])
+@pytest.mark.parametrize("step", [PROBE, vllm.SLEEP_2, vllm.WAKE, vllm.RELOAD, CANARY])
 def test_a_status_is_reported_with_its_words(
     kit: Any, status: str, ending: StepResult, step: Step
 ) -> None:
@@ -182,7 +193,7 @@ def test_a_status_is_reported_with_its_words(
 def test_a_look_that_says_nothing_of_sleep_has_failed(kit: Any, body: bytes) -> None:
     async def scenario() -> None:
         async with bench(kit, lambda _line, _body: answer(body)) as held:
-            assert (await held.perform(Step.LOOK)).ending is StepResult.FAILED
+            assert (await held.perform(PROBE)).ending is StepResult.FAILED
 
     run(scenario)
 
@@ -202,12 +213,12 @@ def test_a_reset_that_did_nothing_has_failed_though_it_says_200(
 
     async def scenario() -> None:
         async with bench(kit, lambda _line, _body: answer(body)) as held:
-            assert (await held.perform(Step.RESET_PREFIXES)).ending is ending
+            assert (await held.perform(vllm.RESET_PREFIXES)).ending is ending
 
     run(scenario)
 
 
-@pytest.mark.parametrize("step", [Step.LOOK, Step.SLEEP_1, Step.RELOAD, Step.CANARY])
+@pytest.mark.parametrize("step", [PROBE, vllm.SLEEP_1, vllm.RELOAD, CANARY])
 def test_silence_is_a_time_limit_that_passed(kit: Any, step: Step) -> None:
     """Busy, not gone."""
 
@@ -218,7 +229,7 @@ def test_silence_is_a_time_limit_that_passed(kit: Any, step: Step) -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("step", [Step.LOOK, Step.SLEEP_1, Step.CANARY])
+@pytest.mark.parametrize("step", [PROBE, vllm.SLEEP_1, CANARY])
 def test_nobody_there_is_lost(kit: Any, step: Step) -> None:
     async def scenario() -> None:
         async with bench(kit, awake) as held:
@@ -231,25 +242,25 @@ def test_nobody_there_is_lost(kit: Any, step: Step) -> None:
 
 
 def test_metrics_that_hang_do_not_hold_up_a_look(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tornado_frontdoor.proxy.engine.control_client.SIDE_LOOK_S", 0.2)
+    monkeypatch.setattr("tornado_frontdoor.proxy.engine.control_client.BESIDE_S", 0.2)
 
     async def scenario() -> None:
         def say(line: str, body: bytes) -> bytes | None:
             return None if line == "GET /metrics" else awake(line, body)
 
         async with bench(kit, say) as held:
-            report = await held.perform(Step.LOOK)
+            report = await held.perform(PROBE)
             assert report.ending is StepResult.DONE
             assert report.seen == Seen(sleeping=False, version="0.33.0")
 
     run(scenario)
 
 
-@pytest.mark.parametrize("path", CANARIES)
+@pytest.mark.parametrize("path", CANARY_BODIES)
 def test_a_canary_asks_for_one_token_of_the_served_model(kit: Any, path: str) -> None:
     async def scenario() -> None:
         async with bench(kit, lambda _line, _body: answer(b"{}"), (path, "Served-Name")) as held:
-            await held.perform(Step.CANARY)
+            await held.perform(CANARY)
             line, body = held.asked[0]
             assert line == f"POST {path}"
             assert json.loads(body)["model"] == "Served-Name"
@@ -265,9 +276,9 @@ def test_what_nobody_foresaw_is_reported_and_logged(
 
     async def scenario() -> None:
         async with bench(kit, awake) as held:
-            held.waker._canary = ("/nowhere", "text")
+            held.waker.canary = ("/nowhere", "text")
             with caplog.at_level(logging.ERROR):
-                report = await held.perform(Step.CANARY)
+                report = await held.perform(CANARY)
             assert (report.ending, report.detail) == (StepResult.FAILED, "see the log")
             assert "canary" in caplog.text
 
@@ -277,7 +288,7 @@ def test_what_nobody_foresaw_is_reported_and_logged(
 def test_what_is_abandoned_reports_nothing(kit: Any) -> None:
     async def scenario() -> None:
         async with bench(kit, lambda _line, _body: None) as held:
-            held.waker.perform(Perform(1, Step.WAKE, 60.0))
+            held.waker.perform(Perform(1, vllm.WAKE, 60.0))
             async with asyncio.timeout(5):
                 while not held.asked:  # noqa: ASYNC110 - the engine has no event for it
                     await asyncio.sleep(0.002)
@@ -288,6 +299,15 @@ def test_what_is_abandoned_reports_nothing(kit: Any) -> None:
 
 
 # Reading
+
+
+def read_look(*, sleeping: bool, version: bytes, metrics: bytes) -> Seen:
+    """Return what a probe that brought this has seen."""
+    state = json.dumps({"is_sleeping": sleeping}).encode()
+    samples = read_samples(metrics, vllm.KIND.gauges)
+    seen = vllm.KIND.read_state(state, [version], samples)
+    assert isinstance(seen, Seen)
+    return seen
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))
@@ -308,3 +328,14 @@ def test_a_gauge_that_is_no_number_says_nothing(value: str) -> None:
     text = f"vllm:num_requests_running {value}\nprocess_start_time_seconds {value}\n"
     seen = read_look(sleeping=False, version=b"{}", metrics=text.encode())
     assert (seen.running, seen.process) == (None, None)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", " 1395066363000\n", "\n\n# EOF\n"])
+def test_gauges_are_read_however_a_line_is_written(end: str) -> None:
+    """A label may hold a brace, a sample a time, a line the end of another system."""
+    name = 'vllm:num_requests_running{engine="0",model_name="a}b,c=\\"d\\""} 3'
+    lines = (
+        f"garbage{{ 1\n{name}{end}vllm:num_requests_running_total 9\nvllm:num_requests_waiting 0\n"
+    )
+    seen = read_look(sleeping=False, version=b"", metrics=lines.encode())
+    assert (seen.running, seen.waiting) == (3, 0)

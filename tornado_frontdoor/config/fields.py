@@ -6,7 +6,7 @@ docs/configuration.md alike.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from marshmallow import ValidationError, fields
 from tornado_frontdoor.config.address import Address, normalised_url, parse_address
 from tornado_frontdoor.config.faults import did_you_mean, shown
 from tornado_frontdoor.core.catalog import is_glob
+from tornado_frontdoor.engines import kinds
 
 REQUIRED = "is required and has no default"
 YEAR_S = 31_536_000
@@ -97,6 +98,11 @@ class Whole(Value):
         return value if self._least <= value <= self._most else None
 
 
+def _either(options: Sequence[str | int]) -> str:
+    *others, last = [shown(option) for option in options]
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 class Flag(Value):
     """A TOML boolean and nothing that only looks like one."""
 
@@ -113,9 +119,7 @@ class ChoiceField(Value):
     def __init__(self, *options: str | int) -> None:
         super().__init__()
         self._options = options
-        self.kind = " or ".join(
-            [", ".join(shown(option) for option in options[:-1]), shown(options[-1])]
-        )
+        self.kind = _either(options)
 
     def accept(self, value: object) -> object:
         """Take an option of the same type."""
@@ -129,6 +133,19 @@ class ChoiceField(Value):
         if not isinstance(value, str):
             return ""
         return did_you_mean(value, [option for option in self._options if isinstance(option, str)])
+
+
+class EngineName(ChoiceField):
+    """A kind of engine; which there are is told by the folder of their modules."""
+
+    def __init__(self) -> None:
+        super().__init__(*kinds())
+
+    def accept(self, value: object) -> object:
+        """Take the name of a kind that is there now."""
+        self._options = tuple(kinds())
+        self.kind = _either(self._options)
+        return super().accept(value)
 
 
 class Text(Value):

@@ -16,6 +16,7 @@ from tornado_frontdoor.config.fields import (
     REQUIRED,
     YEAR_S,
     ChoiceField,
+    EngineName,
     FilePath,
     Flag,
     Items,
@@ -169,6 +170,7 @@ class UpstreamTable(Table):
 
     holds = settings.UpstreamSettings
 
+    engine = EngineName()
     url = OriginUrl(required=True)
     connect_timeout_s = Number(above=0, most=YEAR_S)
     read_timeout_s = Number(above=0, most=YEAR_S)

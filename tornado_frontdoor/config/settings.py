@@ -13,6 +13,7 @@ from tornado_frontdoor.config.address import Address
 from tornado_frontdoor.config.admin_token import read_token
 from tornado_frontdoor.core.catalog import Catalog, Routes, Target, Traits
 from tornado_frontdoor.core.request import UpstreamKey
+from tornado_frontdoor.engines import DEFAULT_KIND
 
 BYTES_PER_MIB = 1024 * 1024
 PUBLIC = Address("127.0.0.1", 8080)
@@ -113,6 +114,8 @@ class UpstreamSettings:
 
     key: UpstreamKey
     """The table's name."""
+    engine: str = DEFAULT_KIND
+    """The kind of engine: one of `engines.kinds()`."""
     url: str
     """Scheme and host in lower case, no slash at the end; never equal to another upstream's."""
     connect_timeout_s: float = 5

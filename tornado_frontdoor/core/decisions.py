@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from tornado_frontdoor.core.request import Ticket, UpstreamKey
-from tornado_frontdoor.engines.vllm import Step
+from tornado_frontdoor.engines.base import Step
 
 
 class Outcome(Enum):

@@ -39,7 +39,7 @@ from tornado_frontdoor.core.retry_after import Randomness, RetryAfterEstimator, 
 from tornado_frontdoor.core.wake.control_runner import Gpu, WakeOrder
 from tornado_frontdoor.core.wake.machine import WakeStateMachine
 from tornado_frontdoor.core.wake.policy import SleepPolicy
-from tornado_frontdoor.engines.vllm import Report
+from tornado_frontdoor.engines.base import EngineKind, Report
 
 __all__ = ["AdmissionLimits", "Gate", "GateError", "SleepConfig", "SleepPolicy"]
 
@@ -66,6 +66,7 @@ class SleepConfig:
     """What a gate needs where its engine can sleep; `gpus` is shared by all gates."""
 
     limits: SleepPolicy
+    kind: EngineKind
     gpus: GpuLocks = field(default_factory=GpuLocks)
     memory: JournalEntry | None = None
     """What an earlier front door wrote down last."""
@@ -98,7 +99,7 @@ class Gate:
         if nap is not None:
             now = clock.now()
             self._gpus = nap.gpus
-            self._wake = WakeStateMachine(nap.limits, now, nap.memory)
+            self._wake = WakeStateMachine(nap.limits, now, nap.kind, nap.memory)
             self._hold_s = 0.0
             # Nothing leaves it yet: it may claim the GPU on which a transition had begun.
             self._settle(self._wake, (), (), now)

@@ -1,96 +1,56 @@
-"""What an engine can be asked on its way to sleep and back, in which order, as data by version.
+"""vLLM with its sleep mode: which calls put it to sleep and wake it, by release.
 
-Rule 1: a sequence that wakes may be begun again from its top after a crash at any point.
-Rule 2: level and mode go in the query: vLLM does not read a body there, and says nothing.
-Rule 3: one tag a call: a tag that is not asleep makes the whole call a silent no-op.
-Rule 4: `/health` is not here. It is 200 asleep, awake and in between.
+Rule 1: level and mode go in the query: vLLM does not read a body there, and says nothing.
+Rule 2: one tag a call: a tag that is not asleep makes the whole call a silent no-op.
+Rule 3: `/health` is not here. It is 200 asleep, awake and in between.
 
 Sources: vLLM's release sources; vllm#15483 and PR 34528 (the scheduler is paused from 0.17 on),
 vllm#34600 (a wake that failed maps memory twice, before 0.25), vllm#29341 (garbage until the
 weights are loaded), vllm#17103 (stale prefixes), docs/features/sleep_mode.md (the staged order).
 """
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple
+from math import isfinite
+
+from tornado_frontdoor.engines.base import (
+    Answer,
+    Call,
+    EngineKind,
+    Role,
+    Sample,
+    Seen,
+    Step,
+    StepResult,
+)
 
 
-class Step(Enum):
-    """One call to an engine: its name in `wake_step`, method, path, JSON body and time limit.
-
-    Four of them are one call with different hopes. A look reads `/is_sleeping`, `/version` and
-    `/metrics`; it is over when `/is_sleeping` is. `CANARY` is a request for one token, at the path
-    and for the model of the configuration.
-    """
-
-    LOOK = ("look", "GET", "/is_sleeping", None, 2.0)
-    """How is it?"""
-    IDLE = ("idle", "GET", "/is_sleeping", None, 2.0)
-    """It has nothing to do, for anybody."""
-    ASLEEP = ("asleep", "GET", "/is_sleeping", None, 5.0)
-    """It sleeps."""
-    PROVE = ("prove", "GET", "/is_sleeping", None, 5.0)
-    """It is awake."""
-    SLEEP_1 = ("sleep_1", "POST", "/sleep?level=1&mode=abort", None, 120.0)
-    SLEEP_2 = ("sleep_2", "POST", "/sleep?level=2&mode=abort", None, 120.0)
-    SLEEP_1_PLAIN = ("sleep_1", "POST", "/sleep?level=1", None, 120.0)
-    SLEEP_2_PLAIN = ("sleep_2", "POST", "/sleep?level=2", None, 120.0)
-    WAKE = ("wake_up", "POST", "/wake_up", None, 300.0)
-    WAKE_WEIGHTS = ("wake_weights", "POST", "/wake_up?tags=weights", None, 300.0)
-    WAKE_KV_CACHE = ("wake_kv_cache", "POST", "/wake_up?tags=kv_cache", None, 300.0)
-    RELOAD = ("reload_weights", "POST", "/collective_rpc", '{"method": "reload_weights"}', 900.0)
-    """Reads the checkpoint again: minutes from a slow share."""
-    RESET_PREFIXES = ("reset_prefix_cache", "POST", "/reset_prefix_cache", None, 30.0)
-    """Over when it says `success`, or says nothing (before 0.27)."""
-    CANARY = ("canary", "POST", "", None, 10.0)
-    """Asked again after a look, see `wake_run.py`: this is no limit for the first token."""
-
-    def __init__(
-        self, label: str, method: str, path: str, body: str | None, timeout_s: float
-    ) -> None:
-        self.label = label
-        self.method = method
-        self.path = path
-        self.body = body
-        self.timeout_s = timeout_s
-        self.looks = path == "/is_sleeping"
+def _post(path: str, body: str = "") -> Call:
+    return Call("POST", path, body)
 
 
-class StepResult(Enum):
-    """What came of a step."""
+SLEEP_1 = Step(Role.SLEEP, "sleep_1", 120.0, _post("/sleep?level=1&mode=abort"))
+SLEEP_2 = Step(Role.SLEEP, "sleep_2", 120.0, _post("/sleep?level=2&mode=abort"))
+SLEEP_1_PLAIN = Step(Role.SLEEP, "sleep_1", 120.0, _post("/sleep?level=1"))
+SLEEP_2_PLAIN = Step(Role.SLEEP, "sleep_2", 120.0, _post("/sleep?level=2"))
+WAKE = Step(Role.WAKE, "wake_up", 300.0, _post("/wake_up"))
+WAKE_WEIGHTS = Step(Role.WAKE_WEIGHTS, "wake_weights", 300.0, _post("/wake_up?tags=weights"))
+WAKE_KV_CACHE = Step(Role.WAKE, "wake_kv_cache", 300.0, _post("/wake_up?tags=kv_cache"))
+RELOAD = Step(
+    Role.LOAD_WEIGHTS,
+    "reload_weights",
+    900.0,
+    _post("/collective_rpc", '{"method": "reload_weights"}'),
+)
+"""Reads the checkpoint again: minutes from a slow share."""
+RESET_PREFIXES = Step(Role.TIDY, "reset_prefix_cache", 30.0, _post("/reset_prefix_cache"))
+"""Over when it says `success`, or says nothing (before 0.27)."""
 
-    DONE = "done"
-    FAILED = "failed"
-    """It was answered, and not with success."""
-    UNSUPPORTED = "unsupported"
-    """The engine has no such thing: 404. For a canary: it cannot be asked this way."""
-    TIMED_OUT = "timed out"
-    """No answer within the limit. The engine may yet carry it out."""
-    LOST = "lost"
-    """Refused, reset, or cut off: nobody is there."""
-
-
-class Seen(NamedTuple):
-    """What a look that was answered saw; None: the engine does not tell."""
-
-    sleeping: bool
-    level: int | None = None
-    """`vllm:engine_sleep_state`: 1 `weights_offloaded`, 2 `discard_all`, 0 `awake`."""
-    running: int | None = None
-    waiting: int | None = None
-    version: str | None = None
-    process: str | None = None
-    """Anything that differs between two starts of the engine, e.g. its start time."""
-
-
-class Report(NamedTuple):
-    """What came of the `Perform` of the same number. `seen` is for a look that is DONE."""
-
-    number: int
-    ending: StepResult
-    seen: Seen | None = None
-    detail: str = ""
-    """For a person: the status, the error."""
+STEPS = (
+    *(SLEEP_1, SLEEP_2, SLEEP_1_PLAIN, SLEEP_2_PLAIN),
+    *(WAKE, WAKE_WEIGHTS, WAKE_KV_CACHE, RELOAD, RESET_PREFIXES),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +82,7 @@ parameter that is not known is ignored."""
 _FIRST_WITH_SLEEP = (0, 7)
 
 
-def profile_of(version: str | None) -> ReleaseQuirks:
+def quirks_of(version: str | None) -> ReleaseQuirks:
     """Return the habits of a release, e.g. `0.23.1`; of one that cannot be told, the careful ones.
 
     A build from an untagged checkout calls itself `0.1.dev…`: that tells nothing either.
@@ -142,35 +102,98 @@ def profile_of(version: str | None) -> ReleaseQuirks:
     )
 
 
-def wake_steps(profile: ReleaseQuirks, level: int, *, canary: bool) -> tuple[Step, ...]:
-    """Return how to wake from level 1, from level 2 (or one that nobody knows), or from 0.
-
-    From level 0 only the canary is left: a look has just shown it awake.
-    """
-    end = (Step.CANARY,) if canary else ()
-    if level == 0:
-        return end
-    reset = (Step.RESET_PREFIXES,) if profile.resets_prefixes else ()
-    if level == 1:
-        return (Step.WAKE, *reset, Step.PROVE, *end)
-    if profile.staged:
-        # In any other order the scheduler runs before the weights mean anything (vllm#29341).
-        return (Step.WAKE_WEIGHTS, Step.RELOAD, Step.WAKE_KV_CACHE, Step.PROVE, *end)
-    return (Step.WAKE, Step.RELOAD, *reset, Step.PROVE, *end)
+_RUNNING = "vllm:num_requests_running"
+_WAITING = "vllm:num_requests_waiting"
+_SLEEP_STATE = "vllm:engine_sleep_state"
+_STARTED = "process_start_time_seconds"
+_LEVELS = {"awake": 0, "weights_offloaded": 1, "discard_all": 2}
 
 
-def sleep_steps(profile: ReleaseQuirks, level: int, *, asleep: bool) -> tuple[Step, ...]:
-    """Return how to put an engine to sleep; `asleep`: it sleeps at level 1 and must go to 2.
+class Vllm(EngineKind):
+    """vLLM, started with `VLLM_SERVER_DEV_MODE=1` and `--enable-sleep-mode`."""
 
-    `/sleep?level=2` on a sleeping engine is a silent no-op, so some of it has to wake first.
-    """
-    if profile.knows_modes:
-        sleep = Step.SLEEP_1 if level == 1 else Step.SLEEP_2
-    else:
-        sleep = Step.SLEEP_1_PLAIN if level == 1 else Step.SLEEP_2_PLAIN
-    if not asleep:
-        return (Step.IDLE, sleep, Step.ASLEEP)
-    if profile.sleeps_half_awake:
-        return (Step.IDLE, Step.WAKE_WEIGHTS, sleep, Step.ASLEEP)
-    # The second look: awake for a moment, it may have begun what another hand left inside it.
-    return (Step.IDLE, Step.WAKE, Step.IDLE, sleep, Step.ASLEEP)
+    name = "vllm"
+    state = Call("GET", "/is_sleeping")
+    beside = (Call("GET", "/version"),)
+    metrics = Call("GET", "/metrics")
+    gauges = frozenset({_RUNNING, _WAITING, _SLEEP_STATE, _STARTED})
+
+    def read_state(
+        self, state: bytes, beside: Sequence[bytes], samples: Sequence[Sample]
+    ) -> Seen | str:
+        """Put together `/is_sleeping`, `/version` and the gauges; see `EngineKind`."""
+        try:
+            sleeping = bool(json.loads(state)["is_sleeping"])
+        except (ValueError, KeyError, TypeError):
+            return "no is_sleeping in its answer"
+        sums: dict[str, float] = {}
+        level: int | None = None
+        for name, labels, value in samples:
+            if not isfinite(value):
+                continue
+            if name != _SLEEP_STATE:
+                sums[name] = sums.get(name, 0.0) + value
+            elif value == 1:
+                level = _LEVELS.get(labels.get("sleep_state", ""), level)
+        started = sums.get(_STARTED)
+        return Seen(
+            sleeping=sleeping,
+            level=level,
+            running=_whole(sums.get(_RUNNING)),
+            waiting=_whole(sums.get(_WAITING)),
+            version=_version(beside[0]),
+            process=None if started is None else f"{started:.2f}",
+        )
+
+    def result(self, step: Step, answer: Answer) -> StepResult:
+        """Return what an answer to a step means."""
+        if step.role is Role.TIDY and answer.status == 200 and b"false" in answer.body:
+            return StepResult.FAILED  # blocks are still held: it says so with a 200
+        return super().result(step, answer)
+
+    def wake_steps(self, version: str | None, level: int) -> tuple[Step, ...]:
+        """Return how to wake from level 1, or from level 2, or one that nobody knows."""
+        quirks = quirks_of(version)
+        reset = (RESET_PREFIXES,) if quirks.resets_prefixes else ()
+        if level == 1:
+            return (WAKE, *reset)
+        if quirks.staged:
+            # In any other order the scheduler runs before the weights mean anything (vllm#29341).
+            return (WAKE_WEIGHTS, RELOAD, WAKE_KV_CACHE)
+        return (WAKE, RELOAD, *reset)
+
+    def sleep_steps(self, version: str | None, level: int, *, asleep: bool) -> tuple[Step, ...]:
+        """Return how to put it to sleep, or deeper.
+
+        `/sleep?level=2` on a sleeping engine is a silent no-op, so some of it has to wake first.
+        """
+        quirks = quirks_of(version)
+        if quirks.knows_modes:
+            sleep = SLEEP_1 if level == 1 else SLEEP_2
+        else:
+            sleep = SLEEP_1_PLAIN if level == 1 else SLEEP_2_PLAIN
+        if not asleep:
+            return (sleep,)
+        return (WAKE_WEIGHTS if quirks.sleeps_half_awake else WAKE, sleep)
+
+    def retries_wakes(self, version: str | None) -> bool:
+        """Tell whether a wake that failed may be tried again at once."""
+        return quirks_of(version).wakes_again
+
+    def sleeps_half_awake(self, version: str | None) -> bool:
+        """Tell whether weights alone can be put back to sleep."""
+        return quirks_of(version).sleeps_half_awake
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _version(body: bytes) -> str | None:
+    try:
+        return str(json.loads(body)["version"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+KIND = Vllm()

@@ -20,7 +20,7 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
-from tornado_frontdoor.engines.vllm import Report
+from tornado_frontdoor.engines.base import Report
 
 __all__ = ["AdmissionLimits", "GateDriver", "Lease", "MonotonicClock", "SleepConfig", "SleepPolicy"]
 

@@ -11,6 +11,7 @@ from tornado_frontdoor.config import Settings, UpstreamSettings
 from tornado_frontdoor.core.decisions import JournalEntry
 from tornado_frontdoor.core.gpu_locks import GpuLocks
 from tornado_frontdoor.core.request import UpstreamKey
+from tornado_frontdoor.engines import kinds
 from tornado_frontdoor.proxy.curl.client import UpstreamClient
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
@@ -70,13 +71,18 @@ class UpstreamRegistry:
         if limits is None:
             return Upstream(wanted, self.client, self._rng)
         assert self._journal is not None
+        kind = kinds()[wanted.engine]
         memory, learned_s = self._journal.recall(wanted.url)
         nap = SleepConfig(
-            limits=limits, gpus=self._gpus, memory=memory or JournalEntry(), learned_s=learned_s
+            kind=kind,
+            limits=limits,
+            gpus=self._gpus,
+            memory=memory or JournalEntry(),
+            learned_s=learned_s,
         )
         upstream = Upstream(wanted, self.client, self._rng, nap)
         waker = EngineControlClient(
-            self.client, wanted.url, _canary(wanted, settings), upstream.keeper.report
+            self.client, wanted.url, kind, _canary(wanted, settings), upstream.keeper.report
         )
         gate = upstream.keeper.gate
         upstream.join(

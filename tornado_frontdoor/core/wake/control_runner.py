@@ -11,8 +11,8 @@ from math import inf
 
 from tornado_frontdoor.core.decisions import Command, EngineState, Perform, Remember, SleepDepth
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
-from tornado_frontdoor.core.wake.sequence import SLEEPS, NextAction, Transition
-from tornado_frontdoor.engines.vllm import Report, Step, StepResult
+from tornado_frontdoor.core.wake.sequence import NextAction, Transition
+from tornado_frontdoor.engines.base import PROBE, Report, Role, Step, StepResult
 
 RETRY_S = 1.0
 """Before a failed step is tried once more, and before another look at an engine that is busy."""
@@ -20,10 +20,6 @@ RETRY_S = 1.0
 
 _TOLD = {NextAction.PUT_OFF: EngineEvent.NOT_DUE, NextAction.GIVE_UP: EngineEvent.FAILED}
 """Turns that are events by themselves; after the others the look says what happened."""
-
-
-def _changes_memory(step: Step) -> bool:
-    return not step.looks and step is not Step.CANARY
 
 
 class Gpu(Enum):
@@ -114,7 +110,7 @@ class ControlRunner:
         The GPU is kept while that call may yet have an effect: until a look tells that it is over,
         or that nobody is there any more.
         """
-        self._unsure |= self._step is not None and _changes_memory(self._step)
+        self._unsure |= self._step is not None and self._step.changes
         self.run = None
         self._step = None
         self._free_gpu()
@@ -134,8 +130,8 @@ class ControlRunner:
             return self._ended(Report(self._number, StepResult.TIMED_OUT), now, wanted)
         if now < self.next_s or self._waits_for_gpu:
             return None
-        step = Step.LOOK if self.run is None else self.run.step
-        if step in SLEEPS and wanted:
+        step = PROBE if self.run is None else self.run.step
+        if step.role is Role.SLEEP and wanted:
             return self._somebody_came()
         self._perform(step, now)
         return None
@@ -152,7 +148,7 @@ class ControlRunner:
         return self._ended(report, now, wanted)
 
     def _perform(self, step: Step, now: float) -> None:
-        timeout_s = step.timeout_s * self._belief.patience if step.looks else step.timeout_s
+        timeout_s = step.timeout_s * self._belief.patience if step.probes else step.timeout_s
         self._number += 1
         self._step = step
         self._until_s = now + timeout_s
@@ -161,12 +157,12 @@ class ControlRunner:
     def _ended(self, report: Report, now: float, wanted: bool) -> EngineEvent | None:
         step, self._step = self._step, None
         assert step is not None
-        event = self._belief.read(report) if step.looks else None
+        event = self._belief.read(report) if step.probes else None
         blind = report.ending in (StepResult.TIMED_OUT, StepResult.LOST)
-        if step.looks and event is not EngineEvent.FOUND_BUSY:
+        if step.probes and event is not EngineEvent.FOUND_BUSY:
             self._unsure = False  # it runs behind all else, so all else is over
             self._free_gpu()
-        elif blind and _changes_memory(step):
+        elif blind and step.changes:
             self._unsure = True
         run = self.run
         if report.ending is StepResult.LOST:
@@ -189,11 +185,11 @@ class ControlRunner:
     def _done(
         self, run: Transition, event: EngineEvent | None, now: float, wanted: bool
     ) -> EngineEvent | None:
-        if run.step is Step.LOOK:
+        if run.step.role is Role.PROBE:
             assert event is not None
             run.plan(event, self._belief, canary=self.canary)
-        elif run.step is Step.PROVE:
-            if Step.RELOAD in run.steps:
+        elif run.step.role is Role.VERIFY_AWAKE:
+            if run.loads_weights:
                 self._belief.loaded()
             self._remember(run)
         return self._advance(run, now, wanted=wanted)
@@ -202,12 +198,12 @@ class ControlRunner:
         """Go to the next step, or tell that there is none or that it must not be."""
         if not run.advance():
             return EngineEvent.PROVEN
-        if run.step in SLEEPS and run.committed and wanted:
+        if run.step.role is Role.SLEEP and run.committed and wanted:
             return self._somebody_came()
-        begins = not run.committed and not run.step.looks
-        if run.step in SLEEPS:
+        begins = not run.committed and not run.step.probes
+        if run.step.role is Role.SLEEP:
             self._belief.falls(run.level)
-        if run.step in SLEEPS or (begins and run.moves_memory):
+        if run.step.role is Role.SLEEP or (begins and run.moves_memory):
             self._remember(run)
         run.committed |= begins
         self.wakes_begun += begins and run.wakes and run.moves_memory

@@ -7,8 +7,7 @@ Rule 3: one sequence at a time. After a call that timed out none begins before a
         `/is_sleeping` runs behind whatever the engine is doing, so then all of that is over.
 Rule 4: nothing is put to sleep while anyone is inside the gate or the engine.
 
-The driver performs and reports; the gate tells who is inside. `wake_calls.py` makes the calls,
-`wake_run.py` takes a sequence from step to step, `wake_belief.py` knows what a look means.
+The driver performs and reports; the gate tells who is inside.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
 from tornado_frontdoor.core.wake.operator_requests import OperatorRequests
 from tornado_frontdoor.core.wake.policy import Backoff, SleepPolicy
 from tornado_frontdoor.core.wake.sequence import Transition, sleep_run, wake_run
-from tornado_frontdoor.engines.vllm import Report
+from tornado_frontdoor.engines.base import EngineKind, Report
 
 UNKNOWN, AWAKE, FALLING_ASLEEP, SLEEPING, OFFLOADED, WAKING, DOWN = EngineState
 
@@ -115,17 +114,22 @@ class WakeStateMachine:
     """The wake machine of one engine. Not thread-safe, never blocks; each call is O(1).
 
     `now` is the instant of the call in monotonic seconds. Each call returns what is to be done, in
-    order. A new machine knows nothing and wants to look at once: see `next_deadline`.
+    order. A new machine wants to look at once.
     """
 
-    def __init__(self, limits: SleepPolicy, now: float, memory: JournalEntry | None = None) -> None:
+    def __init__(
+        self,
+        limits: SleepPolicy,
+        now: float,
+        kind: EngineKind,
+        memory: JournalEntry | None = None,
+    ) -> None:
         memory = memory or JournalEntry()
         self.state = UNKNOWN
-        self.belief = ObservedEngine(memory)
+        self.belief = ObservedEngine(kind, memory)
         self.calls = ControlRunner(self.belief, now, unsure=memory.going is not None)
         self.down_since_s: float | None = None
-        self.wake_pause = Backoff()
-        self.sleep_pause = Backoff()
+        self.wake_pause, self.sleep_pause = Backoff(), Backoff()
         # A wake that had begun is finished, wanted or not.
         self._wishes = OperatorRequests(self.calls, wake=memory.going is WAKING)
         self.change_limits(limits)
@@ -231,8 +235,7 @@ class WakeStateMachine:
 
     def sleep(self, level: int, now: float) -> Sequence[WakeOrder]:
         """Take an operator's wish for level 1 or 2; `Answered` tells what comes of it."""
-        busy = f"{self._inside} are inside" if self._wanted or self._draining else ""
-        run = self.calls.run
+        busy, run = self._why_busy(), self.calls.run
         if self._wishes.may_sleep(level, self.state, self.belief, busy):
             if run is not None and run.level == level:
                 run.by_operator = True  # it is on its way there
@@ -242,6 +245,13 @@ class WakeStateMachine:
         return self._consider(now)
 
     # How it is decided what begins
+
+    def _why_busy(self) -> str:
+        if self._inside:
+            return f"{self._inside} are inside"
+        if self._draining:
+            return "the front door is shutting down"
+        return "an operator wants it awake" if self._wishes.wake else ""
 
     def _depth(self) -> SleepDepth:
         if self.down_since_s is not None:

@@ -9,14 +9,7 @@ Rule 2: the level is 1 only where nothing speaks against it; a level nobody know
 from enum import Enum, auto
 
 from tornado_frontdoor.core.decisions import EngineState, JournalEntry
-from tornado_frontdoor.engines.vllm import (
-    UNKNOWN_RELEASE,
-    Report,
-    Seen,
-    Step,
-    StepResult,
-    profile_of,
-)
+from tornado_frontdoor.engines.base import EngineKind, Report, Role, Seen, Step, StepResult
 
 LONGEST_PATIENCE = 16.0
 """The time limit of looks doubles up to so many times while they are not answered."""
@@ -52,7 +45,8 @@ class EngineEvent(Enum):
 class ObservedEngine:
     """One engine as far as it is known; `read` makes an event of what a look brought."""
 
-    def __init__(self, memory: JournalEntry) -> None:
+    def __init__(self, kind: EngineKind, memory: JournalEntry) -> None:
+        self.kind = kind
         self.level = memory.level
         """How deep it slept when last known: what callers are told while it is not awake."""
         self.trusted = memory.trusted
@@ -60,7 +54,8 @@ class ObservedEngine:
         self.process = memory.process
         self.support: bool | None = None
         """Whether it can sleep; None until it was asked."""
-        self.profile = UNKNOWN_RELEASE
+        self.version: str | None = None
+        """What it last told."""
         self.patience = 1.0
         """How many times longer than usual the next look may take."""
         self.weights_on_gpu = False
@@ -85,11 +80,16 @@ class ObservedEngine:
 
     def give_up(self, steps: tuple[Step, ...], index: int, why: str) -> None:
         """Note that a sequence was given up at the step of that index."""
-        if steps[index] is Step.RELOAD:
+        if steps[index].role is Role.LOAD_WEIGHTS:
             self.reload_fault = f"level 2 is off: {why}"
             self.notes.append(self.reload_fault)
-        if Step.WAKE_WEIGHTS in steps[:index]:
-            self.weights_on_gpu = self.profile.sleeps_half_awake
+        if any(step.role is Role.WAKE_WEIGHTS for step in steps[:index]):
+            self.weights_on_gpu = self.sleeps_half_awake
+
+    @property
+    def sleeps_half_awake(self) -> bool:
+        """Whether it can be put back to sleep with its weights mapped."""
+        return self.kind.sleeps_half_awake(self.version)
 
     def loaded(self) -> None:
         """Note that weights were loaded, and that the engine was seen awake after it."""
@@ -129,7 +129,7 @@ class ObservedEngine:
         self.support = True
         self.patience = 1.0
         self._failures = 0
-        self.profile = profile_of(seen.version)
+        self.version = seen.version
         if seen.process is not None:
             if self.process is not None and seen.process != self.process:
                 # A new process has loaded its weights; what was done to the old one is gone.
@@ -137,7 +137,7 @@ class ObservedEngine:
                 self.weights_on_gpu = False
                 self.level = 0
             self.process = seen.process
-        self.weights_on_gpu |= self._fell and seen.sleeping and self.profile.sleeps_half_awake
+        self.weights_on_gpu |= self._fell and seen.sleeping and self.sleeps_half_awake
         self._fell = False
         if not seen.sleeping:
             return EngineEvent.FOUND_AWAKE if self.trusted else EngineEvent.FOUND_DOUBTFUL

@@ -13,17 +13,21 @@ from enum import Enum, auto
 
 from tornado_frontdoor.core.decisions import SleepDepth, WakeEnded
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
-from tornado_frontdoor.engines.vllm import (
+from tornado_frontdoor.engines.base import (
+    CANARY,
+    PROBE,
+    PROBE_IDLE,
+    VERIFY_ASLEEP,
+    VERIFY_AWAKE,
+    EngineKind,
     Report,
+    Role,
     Seen,
     Step,
     StepResult,
-    sleep_steps,
-    wake_steps,
 )
 
-SLEEPS = (Step.SLEEP_1, Step.SLEEP_2, Step.SLEEP_1_PLAIN, Step.SLEEP_2_PLAIN)
-_WAKES = (Step.WAKE, Step.WAKE_WEIGHTS, Step.WAKE_KV_CACHE)
+_WAKES = (Role.WAKE, Role.WAKE_WEIGHTS)
 _NOT_ASLEEP = (EngineEvent.FOUND_AWAKE, EngineEvent.FOUND_DOUBTFUL)
 _LEVEL_FOUND: Mapping[EngineEvent, int] = {
     EngineEvent.FOUND_AWAKE: 0,
@@ -33,6 +37,29 @@ _LEVEL_FOUND: Mapping[EngineEvent, int] = {
 
 CANARIES = 6
 """How many may go unanswered: on new weights a first token can take most of a minute."""
+
+
+def wake_steps(
+    kind: EngineKind, version: str | None, level: int, *, canary: bool
+) -> tuple[Step, ...]:
+    """Return how to wake from level 1, from level 2 (or one that nobody knows), or from 0.
+
+    From level 0 only the canary is left: a probe has just shown it awake.
+    """
+    end = (CANARY,) if canary else ()
+    if level == 0:
+        return end
+    return (*kind.wake_steps(version, level), VERIFY_AWAKE, *end)
+
+
+def sleep_steps(
+    kind: EngineKind, version: str | None, level: int, *, asleep: bool
+) -> tuple[Step, ...]:
+    """Return how to put an engine to sleep; `asleep`: it sleeps at level 1 and must go deeper."""
+    *first, sleep = kind.sleep_steps(version, level, asleep=asleep)
+    # Awake for a moment, it may have begun what another hand left inside it.
+    again = (PROBE_IDLE,) if any(step.role is Role.WAKE for step in first) else ()
+    return (PROBE_IDLE, *first, *again, sleep, VERIFY_ASLEEP)
 
 
 class NextAction(Enum):
@@ -81,7 +108,12 @@ class Transition:
     @property
     def moves_memory(self) -> bool:
         """Whether it is more than looks and a canary."""
-        return any(not step.looks and step is not Step.CANARY for step in self.steps)
+        return any(step.changes for step in self.steps)
+
+    @property
+    def loads_weights(self) -> bool:
+        """Whether it loads them, after which awake means something."""
+        return any(step.role is Role.LOAD_WEIGHTS for step in self.steps)
 
     def ended(self, now: float, *, succeeded: bool) -> tuple[WakeEnded, ...]:
         """Return what there is to tell of its end; nothing of a proof alone."""
@@ -98,7 +130,7 @@ class Transition:
     def plan(self, event: EngineEvent, belief: ObservedEngine, *, canary: bool) -> None:
         """Choose a wake's steps by what its first look found."""
         level = _LEVEL_FOUND.get(event, 2)
-        self.steps = wake_steps(belief.profile, level, canary=canary)
+        self.steps = wake_steps(belief.kind, belief.version, level, canary=canary)
         self.index = -1
         if level and self.depth is not SleepDepth.RESTARTING:
             self.depth = SleepDepth.SLEEPING if level == 1 else SleepDepth.OFFLOADED
@@ -115,9 +147,11 @@ class Transition:
             return self._judge_look(step, report.seen, event, belief)
         if ending is StepResult.DONE:
             return NextAction.NEXT, ""
-        if step is Step.CANARY:
+        if step.role is Role.CANARY:
             return self._judge_canary(report)
-        if ending is not StepResult.FAILED or (step in _WAKES and not belief.profile.wakes_again):
+        if ending is not StepResult.FAILED or (
+            step.role in _WAKES and not belief.kind.retries_wakes(belief.version)
+        ):
             return NextAction.GIVE_UP, self._describe(report)
         return self._once_more(report)
 
@@ -132,7 +166,7 @@ class Transition:
         self.silences += 1
         if self.silences == CANARIES:
             return NextAction.GIVE_UP, self._describe(report)
-        self.steps += (Step.PROVE, Step.CANARY)
+        self.steps += (VERIFY_AWAKE, CANARY)
         return NextAction.NEXT, ""
 
     def _judge_look(
@@ -143,12 +177,12 @@ class Transition:
             # No try is lost: it is busy with what it was asked for.
             again = self.wakes or self.committed
             return (NextAction.AGAIN, "") if again else (NextAction.PUT_OFF, "the engine is busy")
-        if step is Step.IDLE:
+        if step.role is Role.PROBE_IDLE:
             return self._judge_idleness(seen, awake)
-        proven = event is EngineEvent.FOUND_AWAKE or (awake and Step.RELOAD in self.steps)
-        if step is Step.LOOK or (step is Step.PROVE and proven):
+        proven = event is EngineEvent.FOUND_AWAKE or (awake and self.loads_weights)
+        if step.role is Role.PROBE or (step.role is Role.VERIFY_AWAKE and proven):
             return NextAction.NEXT, ""
-        if step is Step.PROVE or awake:
+        if step.role is Role.VERIFY_AWAKE or awake:
             return self._once_more(Report(0, StepResult.FAILED, None, event.name.lower()))
         if seen is not None and seen.level not in (None, self.level):
             told = f"its gauge says level {seen.level} after a sleep at level {self.level}"
@@ -182,10 +216,10 @@ class Transition:
 
 def wake_run(depth: SleepDepth, now: float) -> Transition:
     """Return a wake that looks first; what that finds decides about the rest."""
-    return Transition(wakes=True, began_s=now, steps=(Step.LOOK,), depth=depth)
+    return Transition(wakes=True, began_s=now, steps=(PROBE,), depth=depth)
 
 
 def sleep_run(belief: ObservedEngine, level: int, now: float, *, asleep: bool) -> Transition:
     """Return a fall to `level`, from awake or from where it sleeps."""
-    steps = sleep_steps(belief.profile, level, asleep=asleep)
+    steps = sleep_steps(belief.kind, belief.version, level, asleep=asleep)
     return Transition(wakes=False, began_s=now, steps=steps, level=level, asleep=asleep)

@@ -1,45 +1,30 @@
 """Carries out the wake machine's steps over HTTP, and reports what came of each. Decides nothing.
 
-Each step is one bounded call. A time limit that passes means "busy", not "gone": vLLM answers
-`/is_sleeping` only between two transitions, and a `/sleep` whose caller gave up still happens.
+Each step is one bounded call, as the engine's kind says it. A time limit that passes means "busy",
+not "gone": engines answer a probe only between two transitions, and a sleep whose caller gave up
+still happens.
 """
 
 import asyncio
-import json
 import logging
-import re
 from collections.abc import Callable
-from math import isfinite
-from typing import Any
 
 from tornado_frontdoor.core.decisions import Perform
 from tornado_frontdoor.core.printable import printable
-from tornado_frontdoor.engines.vllm import Report, Seen, Step, StepResult
+from tornado_frontdoor.engines.base import Call, EngineKind, Report, Role, StepResult
 from tornado_frontdoor.proxy.curl.client import (
     TransferEnd,
     UpstreamAnswer,
     UpstreamClient,
     UpstreamFailed,
 )
+from tornado_frontdoor.proxy.engine.prometheus_text import read_samples
 
 LOG = logging.getLogger("frontdoor")
 
-SIDE_LOOK_S = 1.0
-"""For `/metrics` and `/version`, which an engine answers at once also while it is busy."""
+BESIDE_S = 1.0
+"""For what a probe asks beside the state, which an engine answers at once also while it is busy."""
 METRICS_LIMIT_BYTES = 8 << 20
-SLEEP_LEVELS = {"awake": 0, "weights_offloaded": 1, "discard_all": 2}
-
-_GAUGE = re.compile(r"^(\w+:?\w*)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
-_STATE = re.compile(r'sleep_state="(\w+)"')
-
-CANARIES: dict[str, dict[str, Any]] = {
-    "/v1/completions": {"prompt": "1 2 3", "max_tokens": 1},
-    "/v1/chat/completions": {
-        "messages": [{"role": "user", "content": "1 2 3"}],
-        "max_tokens": 1,
-    },
-    "/v1/embeddings": {"input": "1 2 3"},
-}
 
 
 class EngineControlClient:
@@ -49,13 +34,15 @@ class EngineControlClient:
         self,
         client: UpstreamClient,
         url: str,
+        kind: EngineKind,
         canary: tuple[str, str],
         report: Callable[[Report], None],
     ) -> None:
         """`canary` is its path and the served name of a model; `report` is called for each step."""
         self._client = client
         self._url = url
-        self._canary = canary
+        self._kind = kind
+        self.canary = canary
         self._report = report
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -85,93 +72,52 @@ class EngineControlClient:
 
     async def _carry_out(self, command: Perform) -> Report:
         step = command.step
-        if step.looks:
-            return await self._look(command)
-        path, body = step.path, (step.body or "").encode()
-        if step is Step.CANARY:
-            path, model = self._canary
-            body = json.dumps({"model": model, **CANARIES[path]}).encode()
-        answer = await self._ask(step.method, path, command.timeout_s, body)
-        return Report(command.number, _ending(step, answer), detail=_detail(answer))
+        if step.probes:
+            return await self._probe(command)
+        call = self._kind.canary(*self.canary) if step.role is Role.CANARY else step.call
+        assert call is not None, f"a {step.role.value} step without a call"
+        answer = await self._ask(call, command.timeout_s)
+        return Report(command.number, self._kind.result(step, answer), detail=_detail(answer))
 
-    async def _look(self, command: Perform) -> Report:
-        answer = await self._ask("GET", command.step.path, command.timeout_s)
-        if answer.status != 200:
-            return Report(command.number, _ending(command.step, answer), detail=_detail(answer))
-        try:
-            sleeping = bool(json.loads(answer.body)["is_sleeping"])
-        except (ValueError, KeyError, TypeError):
-            return Report(command.number, StepResult.FAILED, detail="no is_sleeping in its answer")
-        version, metrics = await asyncio.gather(self._side("/version"), self._side("/metrics"))
-        return Report(command.number, StepResult.DONE, read_look(sleeping, version, metrics))
+    async def _probe(self, command: Perform) -> Report:
+        kind = self._kind
+        answer = await self._ask(kind.state, command.timeout_s)
+        result = kind.result(command.step, answer)
+        if result is not StepResult.DONE:
+            return Report(command.number, result, detail=_detail(answer))
+        wanted = [*kind.beside, *([kind.metrics] if kind.metrics else ())]
+        bodies = await asyncio.gather(*(self._beside(call) for call in wanted))
+        metrics = bodies.pop() if kind.metrics else b""
+        seen = kind.read_state(answer.body, bodies, read_samples(metrics, kind.gauges))
+        if isinstance(seen, str):
+            return Report(command.number, StepResult.FAILED, detail=seen)
+        return Report(command.number, StepResult.DONE, seen)
 
-    async def _side(self, path: str) -> bytes:
+    async def _beside(self, call: Call) -> bytes:
         """Return what is behind a path, or nothing where that cannot be had at once."""
         try:
             answer = await self._client.ask(
-                "GET", self._url + path, timeout_s=SIDE_LOOK_S, limit_bytes=METRICS_LIMIT_BYTES
+                call.method,
+                self._url + call.path,
+                timeout_s=BESIDE_S,
+                limit_bytes=METRICS_LIMIT_BYTES,
             )
         except UpstreamFailed:
             return b""
         return answer.body if answer.status == 200 else b""
 
-    async def _ask(
-        self, method: str, path: str, timeout_s: float, body: bytes = b""
-    ) -> UpstreamAnswer:
-        headers = [("Content-Type", "application/json")] if body else []
+    async def _ask(self, call: Call, timeout_s: float) -> UpstreamAnswer:
+        headers = [("Content-Type", "application/json")] if call.body else []
         return await self._client.ask(
-            method, self._url + path, timeout_s=timeout_s, body=body, headers=headers
+            call.method,
+            self._url + call.path,
+            timeout_s=timeout_s,
+            body=call.body.encode(),
+            headers=headers,
         )
-
-
-def _ending(step: Step, answer: UpstreamAnswer) -> StepResult:
-    if answer.status in (404, 405, 501):
-        return StepResult.UNSUPPORTED
-    if answer.status != 200:
-        return StepResult.FAILED
-    if step is Step.RESET_PREFIXES and b"false" in answer.body:
-        return StepResult.FAILED  # blocks are still held: it says so with a 200
-    return StepResult.DONE
 
 
 def _detail(answer: UpstreamAnswer) -> str:
     if answer.status == 200:
         return ""
     return f"status {answer.status}: {printable(answer.body[:200].decode('utf-8', 'replace'))}"
-
-
-def read_look(sleeping: bool, version: bytes, metrics: bytes) -> Seen:
-    """Put together what three answers of an engine say; empty ones say nothing."""
-    gauges: dict[str, float] = {}
-    level: int | None = None
-    for name, labels, text in _GAUGE.findall(metrics.decode("utf-8", "replace")):
-        try:
-            value = float(text)
-        except ValueError:
-            continue
-        if not isfinite(value):
-            continue
-        if name == "vllm:engine_sleep_state":
-            state = _STATE.search(labels)
-            if state and value == 1 and state[1] in SLEEP_LEVELS:
-                level = SLEEP_LEVELS[state[1]]
-        else:
-            gauges[name] = gauges.get(name, 0.0) + value
-    running = gauges.get("vllm:num_requests_running")
-    waiting = gauges.get("vllm:num_requests_waiting")
-    started = gauges.get("process_start_time_seconds")
-    return Seen(
-        sleeping=sleeping,
-        level=level,
-        running=None if running is None else int(running),
-        waiting=None if waiting is None else int(waiting),
-        version=_version(version),
-        process=None if started is None else f"{started:.2f}",
-    )
-
-
-def _version(body: bytes) -> str | None:
-    try:
-        return str(json.loads(body)["version"])
-    except (ValueError, KeyError, TypeError):
-        return None

@@ -1,0 +1,202 @@
+"""What a kind of engine is: what it is asked, in which order, and how its answers are read. Pure.
+
+A kind is one module of this package that has a `KIND`; `engine = "NAME"` in the configuration
+chooses it. The wake machine knows steps by their role alone; a kind says what each of them is on
+the wire, and the driver carries out what the kind says.
+
+Rule 1: a sequence that wakes may be begun again from its top after a crash at any point.
+Rule 2: a kind gives only the steps that change something. What surrounds them is the machine's:
+        that an engine is idle before it is put to sleep, and what proves it asleep or awake.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+
+class Role(Enum):
+    """What a step is for, in no engine's words."""
+
+    PROBE = "probe"
+    """How is it?"""
+    PROBE_IDLE = "probe_idle"
+    """It has nothing to do, for anybody."""
+    VERIFY_ASLEEP = "verify_asleep"
+    VERIFY_AWAKE = "verify_awake"
+    SLEEP = "sleep"
+    """Puts it to sleep at the level of the transition."""
+    WAKE = "wake"
+    """Undoes a sleep, or the part of it that is still left."""
+    WAKE_WEIGHTS = "wake_weights"
+    """Makes room for the weights, and leaves the rest asleep."""
+    LOAD_WEIGHTS = "load_weights"
+    """Fills that room: before it, what the engine would answer is garbage."""
+    TIDY = "tidy"
+    """Drops what a sleep has made stale."""
+    CANARY = "canary"
+    """A request for one token, at the path and for the model of the configuration."""
+
+
+PROBES = frozenset({Role.PROBE, Role.PROBE_IDLE, Role.VERIFY_ASLEEP, Role.VERIFY_AWAKE})
+
+
+class Call(NamedTuple):
+    """One HTTP call to an engine."""
+
+    method: str
+    path: str
+    """With its query."""
+    body: str = ""
+    """JSON; empty: none is sent."""
+
+
+class Step(NamedTuple):
+    """One step towards an engine: its role, its name in `wake_step`, its call, its time limit.
+
+    Probes and the canary have no call of their own: those of the kind are meant.
+    """
+
+    role: Role
+    label: str
+    timeout_s: float
+    call: Call | None = None
+
+    @property
+    def probes(self) -> bool:
+        """Whether it only asks how the engine is."""
+        return self.role in PROBES
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes something in the engine."""
+        return self.role not in PROBES and self.role is not Role.CANARY
+
+
+PROBE = Step(Role.PROBE, "probe", 2.0)
+PROBE_IDLE = Step(Role.PROBE_IDLE, "probe_idle", 2.0)
+VERIFY_ASLEEP = Step(Role.VERIFY_ASLEEP, "verify_asleep", 5.0)
+VERIFY_AWAKE = Step(Role.VERIFY_AWAKE, "verify_awake", 5.0)
+PROBE_STEPS = (PROBE, PROBE_IDLE, VERIFY_ASLEEP, VERIFY_AWAKE)
+CANARY = Step(Role.CANARY, "canary", 10.0)
+"""Asked again after a probe, see `core/wake/sequence.py`: this is no limit for the first token."""
+
+
+class StepResult(Enum):
+    """What came of a step."""
+
+    DONE = "done"
+    FAILED = "failed"
+    """It was answered, and not with success."""
+    UNSUPPORTED = "unsupported"
+    """The engine has no such thing: 404. For a canary: it cannot be asked this way."""
+    TIMED_OUT = "timed out"
+    """No answer within the limit. The engine may yet carry it out."""
+    LOST = "lost"
+    """Refused, reset, or cut off: nobody is there."""
+
+
+class Seen(NamedTuple):
+    """What a probe that was answered saw; None: the engine does not tell."""
+
+    sleeping: bool
+    level: int | None = None
+    """How deep: 0 awake, 1 its weights are in the host's memory, 2 they must be read again."""
+    running: int | None = None
+    waiting: int | None = None
+    version: str | None = None
+    process: str | None = None
+    """Anything that differs between two starts of the engine, e.g. its start time."""
+
+
+class Report(NamedTuple):
+    """What came of the `Perform` of the same number. `seen` is for a probe that is DONE."""
+
+    number: int
+    ending: StepResult
+    seen: Seen | None = None
+    detail: str = ""
+    """For a person: the status, the error."""
+
+
+class Answer(Protocol):
+    """An HTTP answer, as far as a kind reads it."""
+
+    @property
+    def status(self) -> int:
+        """Its status."""
+        ...
+
+    @property
+    def body(self) -> bytes:
+        """All of its body."""
+        ...
+
+
+class Sample(NamedTuple):
+    """One sample of an engine's metrics."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+class EngineKind(ABC):
+    """One kind of engine. `version` is what the engine last told; None: it has not told any."""
+
+    name: str
+    """As in `engine = "…"`."""
+    state: Call
+    """Tells whether it sleeps; answered only when no transition is under way."""
+    beside: tuple[Call, ...] = ()
+    """What else is asked at each probe; answered at once, or it is done without."""
+    metrics: Call | None = None
+    """Where its gauges are, in Prometheus' text format."""
+    gauges: frozenset[str] = frozenset()
+    """Those that `read_state` wants to see: how many requests it runs, how many wait in it, ..."""
+
+    @abstractmethod
+    def read_state(
+        self, state: bytes, beside: Sequence[bytes], samples: Sequence[Sample]
+    ) -> Seen | str:
+        """Put together what a probe brought, or say what is wrong with it.
+
+        `state` answered with success; of `beside` an empty one says nothing.
+        """
+
+    @abstractmethod
+    def wake_steps(self, version: str | None, level: int) -> tuple[Step, ...]:
+        """Return how to wake from level 1, or from level 2, or one that nobody knows."""
+
+    @abstractmethod
+    def sleep_steps(self, version: str | None, level: int, *, asleep: bool) -> tuple[Step, ...]:
+        """Return how to put it to sleep; `asleep`: it sleeps at level 1 and must go deeper."""
+
+    def result(self, step: Step, answer: Answer) -> StepResult:
+        """Return what an answer to a step means."""
+        if answer.status in (404, 405, 501):
+            return StepResult.UNSUPPORTED
+        return StepResult.DONE if answer.status == 200 else StepResult.FAILED
+
+    def retries_wakes(self, version: str | None) -> bool:
+        """Tell whether a step that wakes may be tried again after it failed."""
+        return True
+
+    def sleeps_half_awake(self, version: str | None) -> bool:
+        """Tell whether it can be put back to sleep after `WAKE_WEIGHTS` alone."""
+        return False
+
+    def canary(self, path: str, model: str) -> Call:
+        """Return a request for one token: by OpenAI's API, which most engines speak."""
+        return Call("POST", path, json.dumps({"model": model, **CANARY_BODIES[path]}))
+
+
+CANARY_BODIES: Mapping[str, Mapping[str, Any]] = {
+    "/v1/completions": {"prompt": "1 2 3", "max_tokens": 1},
+    "/v1/chat/completions": {
+        "messages": [{"role": "user", "content": "1 2 3"}],
+        "max_tokens": 1,
+    },
+    "/v1/embeddings": {"input": "1 2 3"},
+}
