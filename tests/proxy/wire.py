@@ -92,7 +92,7 @@ class Wire:
         """Read one whole answer; raises Cut with what came of one that is not."""
         status, headers = await self.head()
         chunks: list[bytes] = []
-        if to_head:
+        if to_head or status == 204:
             body = b""
         elif headers.get("transfer-encoding") == "chunked":
             try:

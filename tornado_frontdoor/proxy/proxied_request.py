@@ -120,7 +120,7 @@ class ProxiedRequest:
             return
         head = self._translator.head(status, headers)
         if head is not None:
-            self._client.open(head.status, [*head.headers, *self._marks()])
+            self._client.open(head.status, [*head.headers, *self._marks()], head.length)
             if self._request.stream and self._translator.keep_alive():
                 self._silent_since_s = monotonic()
                 self._arm_keep_alive(self._owner.keep_alive_s)

@@ -27,6 +27,7 @@ from tornado_frontdoor.surfaces.base import (
     Surface,
     SurfaceRequest,
 )
+from tornado_frontdoor.surfaces.headers import end_to_end
 from tornado_frontdoor.surfaces.paths import normalise
 
 
@@ -82,7 +83,8 @@ class FrontDoor:
         if route.kind is RouteKind.PROBE:
             client.send(Document(200, (), b""))
             return
-        call = SurfaceRequest(route, query, client.headers, client.body, client.id)
+        headers = end_to_end(client.headers)
+        call = SurfaceRequest(route, query, headers, client.body, client.id)
         record = Record(client.id, surface.name, client.arrived_s)
         record.bytes_in = len(client.body)
         client.body = b""

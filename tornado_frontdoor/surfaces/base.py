@@ -62,10 +62,14 @@ class Document(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Status and headers of an answer that goes on as a stream of bytes."""
+    """Status and headers of an answer that goes on as a stream of bytes.
+
+    How its body is framed is for whoever writes it: by `length` bytes where that is known.
+    """
 
     status: int
     headers: Headers
+    length: int | None = None
 
 
 class Ending(NamedTuple):

@@ -28,7 +28,13 @@ from tornado_frontdoor.surfaces.base import (
     SurfaceRequest,
 )
 from tornado_frontdoor.surfaces.bodies import read_json, with_model
-from tornado_frontdoor.surfaces.headers import to_client, to_engine, value_of
+from tornado_frontdoor.surfaces.headers import (
+    BadHeadError,
+    body_length,
+    to_client,
+    to_engine,
+    value_of,
+)
 from tornado_frontdoor.surfaces.multipart import read_multipart, rewritten
 from tornado_frontdoor.surfaces.retry_headers import STATUS, retry_headers
 from tornado_frontdoor.surfaces.steering import (
@@ -232,14 +238,17 @@ class PassThrough:
         """Pass the status and what a client may see; a redirect is never relayed."""
         if not (200 <= status < 300 or 400 <= status < 600):
             kind = "a redirect" if status < 400 else "no HTTP status"
-            detail = f"The engine answered with {kind} ({status})"
-            self.ending = Ending(
-                Outcome.UPSTREAM_ERROR, refusal=Refusal(Reason.UPSTREAM_ERROR, detail)
-            )
+            self._refuse(f"The engine answered with {kind} ({status})")
+            return None
+        try:
+            length = body_length(status, headers)
+        except BadHeadError as error:
+            self._refuse(f"The engine's answer has {error}")
             return None
         self._status = status
         self._streams = value_of(headers, "content-type").startswith("text/event-stream")
-        return Head(status, to_client(headers))
+        # A stream that breaks off gets an event of ours, for which its own length has no room.
+        return Head(status, to_client(headers), None if self._streams else length)
 
     def data(self, chunk: bytes) -> bytes:
         """Pass a piece on as it is."""
@@ -284,6 +293,10 @@ class PassThrough:
     def keep_alive(self) -> bytes:
         """Send nothing of ours: some parsers of this dialect stumble over comments."""
         return b""
+
+    def _refuse(self, detail: str) -> None:
+        refusal = Refusal(Reason.UPSTREAM_ERROR, detail)
+        self.ending = Ending(Outcome.UPSTREAM_ERROR, refusal=refusal)
 
 
 def _target(

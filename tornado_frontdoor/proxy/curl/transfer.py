@@ -267,7 +267,11 @@ _BLANK = (b"\r\n", b"\n")
 
 
 def parse_head(lines: list[bytes]) -> tuple[int, list[tuple[str, str]]]:
-    """Read a status line and header lines as libcurl passed them (it has checked their form)."""
+    """Read a status line, whose form libcurl has checked, and header lines as they are.
+
+    A name may be anything: what goes on to a client is chosen by `surfaces.headers.to_client`. A
+    line without a colon is no header.
+    """
     status_line, *fields = b"".join(lines).decode("latin-1").split("\n")[:-1]
     headers: list[tuple[str, str]] = []
     for text in fields:
@@ -275,8 +279,9 @@ def parse_head(lines: list[bytes]) -> tuple[int, list[tuple[str, str]]]:
             name, value = headers.pop()
             headers.append((name, f"{value} {text.strip(_SPACE)}"))
             continue
-        name, _, value = text.partition(":")
-        headers.append((name, value.strip(_SPACE)))
+        name, colon, value = text.partition(":")
+        if colon:
+            headers.append((name, value.strip(_SPACE)))
     return int(status_line.split(None, 2)[1]), headers
 
 

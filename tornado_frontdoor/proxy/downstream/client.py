@@ -68,6 +68,7 @@ class Client:
         "_departures",
         "_descriptor",
         "_head",
+        "_left_bytes",
         "_loop",
         "_request",
         "_stall_timeout_s",
@@ -104,6 +105,7 @@ class Client:
         self._loop = asyncio.get_running_loop()
         self._head: bytes | None = None
         self._chunked = False
+        self._left_bytes: int | None = None
         self._descriptor = connection.stream.socket.fileno()
         self.id = new_request_id()
         self.arrived_s = monotonic()
@@ -173,16 +175,22 @@ class Client:
         self._head = self._render_head(document.status, headers)
         self._write(b"" if self.method == "HEAD" else document.body)
 
-    def open(self, status: int, headers: Headers) -> None:
-        """Begin an answer in pieces; the head leaves with the first one, or at the turn's end."""
-        framed = any(name.lower() == "content-length" for name, _ in headers)
+    def open(self, status: int, headers: Headers, length: int | None) -> None:
+        """Begin an answer in pieces; the head leaves with the first one, or at the turn's end.
+
+        `headers` say nothing of the framing. `length` is what the body must come to: no byte above
+        it is sent, and an answer that ends below it does not end politely.
+        """
         lines = list(headers)
         bodiless = status in (204, 304) or self.method == "HEAD"
-        self._chunked = not framed and not bodiless and self._request.version == "HTTP/1.1"
+        self._left_bytes = 0 if bodiless else length
+        self._chunked = self._left_bytes is None and self._request.version == "HTTP/1.1"
         if self._chunked:
             lines.append(("Transfer-Encoding", "chunked"))
             self._connection.stream.set_nodelay(True)  # a token is not held back for the next
-        elif not framed and not bodiless:
+        elif not bodiless and length is not None:
+            lines.append(("Content-Length", str(length)))
+        elif not bodiless:
             # HTTP/1.0: the end of the connection is the end of the body
             self._connection._disconnect_on_finish = True  # noqa: SLF001
         self._head = self._render_head(status, lines)
@@ -192,11 +200,19 @@ class Client:
         """Send a piece; False: it was taken, but send no more until `on_drained` is called."""
         if self.gone or self.ended:
             return True
-        return self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if self._chunked:
+            return self._write(b"%x\r\n%b\r\n" % (len(data), data))
+        if self._left_bytes is not None:
+            left_bytes, self._left_bytes = self._left_bytes, self._left_bytes - len(data)
+            data = data[: max(0, left_bytes)]
+        return self._write(data) if data else True
 
     def finish(self) -> None:
         """End the answer politely: it is whole."""
         if self.gone or self.ended:
+            return
+        if self._left_bytes:
+            self.abort_after(b"")
             return
         head, self._head = self._head or b"", None
         self._end(head + b"0\r\n\r\n" if self._chunked else head)
@@ -253,7 +269,10 @@ class Client:
         elif self._request.version == "HTTP/1.0":
             lines.append("Connection: keep-alive\r\n")
         lines.append(f"X-Request-Id: {self.id}\r\n\r\n")
-        return "".join(lines).encode("latin-1", "replace")
+        head = "".join(lines)
+        if not head.count("\n") == head.count("\r") == len(lines) + 1:
+            raise ValueError("a header holds a line break")
+        return head.encode("latin-1", "replace")
 
     def _flush_head(self) -> None:
         if self._head is not None and not self.gone and not self.ended:
