@@ -51,6 +51,7 @@ from rich.console import Console
 from loadtests.harness import laws, prediction, report
 from loadtests.harness.processes import (
     ROOT,
+    SIGNALS,
     BrokenError,
     Child,
     Stage,
@@ -67,7 +68,6 @@ Arguments = Mapping[str, Any]
 
 WIDTH = 132
 """Where nobody looks on: a log should not break lines for a narrow screen."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MARK = ".loadtest"
 """Is in every folder of reports, so that none but these is ever emptied."""
 REST_TIMEOUT_S = 5.0

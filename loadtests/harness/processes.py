@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 40.0
 """Longer than the front door drains."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends a run."""
 
 
 class BrokenError(Exception):
@@ -108,8 +110,9 @@ class Stage:
 
     def start(self, name: str, command: Sequence[str]) -> Child:
         """Start a process that lives until the end."""
-        child = Child(name, command, self.folder)
-        self._children.append(child)
+        with uninterrupted():
+            child = Child(name, command, self.folder)
+            self._children.append(child)
         return child
 
     def stop(self, child: Child) -> int:
@@ -136,6 +139,23 @@ class Stage:
         if not wait_for(lambda: child.ended, timeout_s):
             raise BrokenError(f"locust was still running after {timeout_s:.0f} s")
         return self.stop(child)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let signals take effect after the block.
+
+    Between a fork and our note of it, one would leave a process that nobody stops.
+    """
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda n, _: came.append(n)) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for one in came:
+            signal.raise_signal(one)
 
 
 FRONTDOOR = (sys.executable, "-m", "tornado_frontdoor.cli")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tornado_frontdoor.config import ConfigError, load
@@ -103,7 +103,6 @@ def test_any_tree(path: Path, tables: dict[str, Any]) -> None:
 
 
 @given(tables=likely_files())
-@settings(max_examples=300)
 def test_any_tree_that_looks_like_a_configuration(path: Path, tables: dict[str, Any]) -> None:
     check(path, file_of(tables).encode("utf-8", "replace"))
 

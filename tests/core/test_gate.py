@@ -1,7 +1,7 @@
 """The gate as drivers see it: decisions with words and return times, one instant for each call."""
 
 from random import Random
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -275,12 +275,12 @@ def test_ten_thousand_come_and_go_within_a_quarter_of_a_second() -> None:
     door = gate(ManualClock(), cap=6, queue=8)
     best_s = float("inf")
     for _ in range(5):
-        start_s = perf_counter()
+        start_s = thread_time()  # of ours, whatever else the machine does
         for _ in range(10_000):
             ticket = Ticket()
             door.arrive(ticket)
             door.finish(ticket, Outcome.SERVED)
-        best_s = min(best_s, perf_counter() - start_s)
+        best_s = min(best_s, thread_time() - start_s)
         if best_s < 0.25:
             break
     assert best_s < 0.25
@@ -293,11 +293,11 @@ def test_a_long_line_costs_no_more_than_a_short_one() -> None:
         door = gate(ManualClock(), cap=1, queue=queue)
         tickets = [come(door)[0] for _ in range(queue + 1)]
         middle = tickets[queue // 2 : queue // 2 + 400]
-        start_s = perf_counter()
+        start_s = thread_time()  # of ours, whatever else the machine does
         for ticket in middle:
             door.finish(ticket, Outcome.CLIENT_GONE_QUEUED)
             door.next_deadline()
-        return perf_counter() - start_s
+        return thread_time() - start_s
 
     short_s = min(seconds(1_000) for _ in range(3))
     long_s = min(seconds(20_000) for _ in range(3))

@@ -161,7 +161,7 @@ def answer(body: bytes = b"ok", status: str = "200 OK", *more: str) -> bytes:
     return head.encode() + b"\r\n\r\n" + body
 
 
-async def until(condition: Callable[[], bool], within_s: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = 15.0) -> None:
     """Wait for `condition`; fails after `within_s`."""
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - what is watched has no event to wait for

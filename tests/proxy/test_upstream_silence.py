@@ -1,8 +1,9 @@
 """Silence of an engine: how long it may last, and what does not count as one."""
 
 import asyncio
-import time
 from typing import Any
+
+from stopwatch import Stopwatch
 
 from tornado_frontdoor.proxy.curl.client import TransferEnd
 
@@ -11,25 +12,26 @@ async def say_nothing(kit: Any, reader: Any, _writer: Any) -> None:
     await kit.read_request(reader)
 
 
-async def _silent_end(kit: Any, serve: Any, **limits: float) -> tuple[Any, TransferEnd, float]:
+async def _silent_end(kit: Any, serve: Any, **limits: float) -> tuple[Any, TransferEnd, Stopwatch]:
     async with kit.engine(serve) as engine, kit.client() as client:
         taker = kit.Taker()
-        started_s = time.monotonic()
+        lasted = Stopwatch()
         client.start(kit.call(engine.url, **limits), taker)
         end = await taker.end()
-        lasted_s = time.monotonic() - started_s
-        await kit.until(lambda: engine.open == 0, 0.1)
+        lasted.stop()
+        await kit.until(lambda: engine.open == 0)
         assert client._silence_timer is None or client.in_flight == 0
-        return taker, end, lasted_s
+        return taker, end, lasted
 
 
 def test_silence_before_the_first_byte_ends_the_call(kit: Any) -> None:
     async def scenario() -> None:
-        taker, end, lasted_s = await _silent_end(
+        taker, end, lasted = await _silent_end(
             kit, lambda r, w: say_nothing(kit, r, w), read_timeout_s=0.2
         )
         assert end is TransferEnd.SILENT
-        assert 0.19 < lasted_s < 0.5
+        assert lasted.wall_s > 0.19
+        assert lasted.own_s < 0.5
         assert taker.heads == 0
 
     asyncio.run(scenario())
@@ -42,11 +44,10 @@ def test_silence_after_the_head_is_allowed_as_long_as_before_the_first_byte(kit:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
 
     async def scenario() -> None:
-        taker, end, lasted_s = await _silent_end(
-            kit, serve, read_timeout_s=0.3, chunk_timeout_s=0.05
-        )
+        taker, end, lasted = await _silent_end(kit, serve, read_timeout_s=0.3, chunk_timeout_s=0.05)
         assert end is TransferEnd.SILENT
-        assert 0.49 < lasted_s < 0.8
+        assert lasted.wall_s > 0.49
+        assert lasted.own_s < 0.8
         assert taker.heads == 1
 
     asyncio.run(scenario())
@@ -61,10 +62,11 @@ def test_silence_between_bytes_has_its_own_shorter_limit(kit: Any) -> None:
             await asyncio.sleep(0.05)
 
     async def scenario() -> None:
-        taker, end, lasted_s = await _silent_end(kit, serve, read_timeout_s=60, chunk_timeout_s=0.2)
+        taker, end, lasted = await _silent_end(kit, serve, read_timeout_s=60, chunk_timeout_s=0.2)
         assert end is TransferEnd.SILENT
         assert taker.size == 8
-        assert 0.54 < lasted_s < 0.9
+        assert lasted.wall_s > 0.54
+        assert lasted.own_s < 0.9
 
     asyncio.run(scenario())
 

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import json
 import socket
-from time import monotonic
 from typing import Any, NamedTuple
+
+from stopwatch import Stopwatch
 
 PATIENCE_S = 15.0
 
@@ -26,6 +27,7 @@ class Reply(NamedTuple):
     body: bytes
     chunks: list[bytes]
     took_s: float
+    """Without the time for which the machine kept us waiting."""
 
     @property
     def json(self) -> Any:
@@ -44,11 +46,11 @@ class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self._sent_s = 0.0
+        self._sent = Stopwatch()
 
     def raw(self, data: bytes) -> None:
         """Send bytes as they are."""
-        self._sent_s = monotonic()
+        self._sent = Stopwatch()
         self.writer.write(data)
 
     def send(self, path: str, body: object = None, method: str = "POST", **headers: str) -> None:
@@ -105,7 +107,7 @@ class Wire:
             body = await self._exactly(int(headers["content-length"]))
         else:
             body = await self.rest()
-        return Reply(status, headers, body, chunks, monotonic() - self._sent_s)
+        return Reply(status, headers, body, chunks, self._sent.own_s)
 
     async def _exactly(self, size: int) -> bytes:
         try:

@@ -84,7 +84,7 @@ def worlds(draw):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(world=worlds(), seed=st.integers(0, 9))
 def test_any_world_keeps_the_laws_and_is_the_same_in_both_drivers(world, seed):
     journals, books = [], []

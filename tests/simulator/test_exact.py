@@ -11,7 +11,13 @@ from simulator.traffic.workload import Renewal, Service
 QUICK = list(cases(4000, full=False))
 
 
-@pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
+LONG = ("idle tiers, 0.5 requests an hour",)
+"""Thousands of hours of sleeping and waking: the slow test has it, among others, at full size."""
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in QUICK if case.name not in LONG], ids=lambda case: case.name
+)
 def test_simulation_agrees_with_theory(case):
     found = findings(case, result_of(case.scenario, replications=8))
     assert [finding for finding in found if finding.wrong] == []
