@@ -73,6 +73,13 @@ class ProxiedRequest:
         record.weight = decoded.request.weight
         client.on_gone = self._client_left
 
+    def __repr__(self) -> str:
+        ticket = self._lease.ticket
+        state = "over" if self._over else ticket.state.name.lower().replace("_", " ")
+        age_s = monotonic() - ticket.arrived_s
+        request = f"{self._client.id} for {self._request.model} at {self._request.upstream}"
+        return f"<ProxiedRequest {request}: {state}, {age_s:.1f} s, slots {ticket.weight}>"
+
     # The gate
 
     def enter(self) -> None:

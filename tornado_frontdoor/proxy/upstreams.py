@@ -45,6 +45,13 @@ class Upstream:
         self.side_door = GateDriver(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
         self.engine: EngineExecutor | None = None
 
+    def __repr__(self) -> str:
+        gate, settings = self.keeper.gate, self.settings
+        cap, queue = gate.limits.cap, gate.limits.queue
+        flying = f"{gate.in_flight}{'' if cap is None else f' of {cap}'} in flight"
+        waiting = f"{gate.queued} of {queue} queued"
+        return f"<Upstream {settings.key} at {settings.url}: {self.state}, {flying}, {waiting}>"
+
     def join(self, engine: EngineExecutor) -> None:
         """Give the gate the engine that it puts to sleep and wakes, and let it look at it."""
         self.engine = engine
