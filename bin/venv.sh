@@ -1,6 +1,9 @@
 # Sourced by the commands beside it: ensure_venv ROOT runtime|dev; ensure_generation ROOT NAME
 # The stamp in .venv names the lock it was made from; a changed lock is installed anew.
 
+# What runs here asks what runs here: directly, whatever proxy the environment names.
+export no_proxy="127.0.0.1,localhost${no_proxy:+,$no_proxy}" NO_PROXY="127.0.0.1,localhost${NO_PROXY:+,$NO_PROXY}"
+
 find_python() {
     local candidate
     for candidate in "${FRONTDOOR_PYTHON:-}" python3.11 python3.12 python3.13 python3.14 python3; do

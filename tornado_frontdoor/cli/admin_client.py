@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +18,17 @@ WAIT_S = 1800.0
 """A wake from a slow share takes minutes; a sleep may wait for another one on its GPU."""
 
 Answer = tuple[int, Any]
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Follows nowhere: a token that is meant for an admin listener is for nobody else."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_STRAIGHT = build_opener(ProxyHandler({}), _NoRedirect)
+"""Through no proxy of the environment, which would read the token."""
 
 
 class Unreachable(Exception):  # noqa: N818 - said to an operator as it stands
@@ -48,6 +59,11 @@ def sleep(admin: str | None, model: str, level: str | None) -> int:
     return _run(lambda: _transition(admin, f"/admin/sleep/{quote(model, safe='')}{query}", model))
 
 
+def reload(admin: str | None) -> int:
+    """Have the configuration read again; returns the exit code."""
+    return _run(lambda: _reload(admin))
+
+
 def _run(command: Callable[[], int]) -> int:
     try:
         return command()
@@ -69,6 +85,15 @@ def _status(admin: str | None, *, as_json: bool) -> int:
     else:
         Console().print(status_table(answer))
     return 0
+
+
+def _reload(admin: str | None) -> int:
+    code, answer = _call("POST", admin, "/admin/reload", TIMEOUT_S)
+    if code == 200:
+        print(*answer["notes"], "the configuration was read again", sep="\n")
+        return 0
+    print(f"frontdoor: {_error(answer, code)}", file=sys.stderr)
+    return 1
 
 
 def _transition(admin: str | None, path: str, model: str) -> int:
@@ -128,7 +153,7 @@ def _call(method: str, admin: str | None, path: str, timeout_s: float) -> Answer
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
+        with _STRAIGHT.open(request, timeout=timeout_s) as answer:
             return answer.status, _read(answer.read())
     except HTTPError as error:
         with error:

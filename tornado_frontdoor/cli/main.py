@@ -7,6 +7,7 @@ Usage:
   frontdoor status [--admin URL] [--json]
   frontdoor wake MODEL [--admin URL] [--wait]
   frontdoor sleep MODEL [--level N] [--admin URL]
+  frontdoor reload [--admin URL]
   frontdoor stand-in --port PORT [options] [--model NAME]...
   frontdoor (-h | --help)
   frontdoor --version
@@ -18,6 +19,7 @@ Commands:
   status      Show how the engines of a running front door are.
   wake        Wake an engine, by the name of its upstream or of a model of it.
   sleep       Put an engine to sleep, unless somebody is inside.
+  reload      Have a running front door read its configuration again, as SIGHUP does.
   stand-in    Run one engine that looks like vLLM and has no model.
 
   The simulator, each with a --help of its own; no engine is touched:
@@ -119,6 +121,7 @@ def _run(given: list[str]) -> int:
         "status": _status,
         "wake": _wake,
         "sleep": _sleep,
+        "reload": _reload,
         "stand-in": _stand_in,
     }
     if given and not given[0].startswith("-") and given[0] not in commands:
@@ -212,6 +215,12 @@ def _sleep(arguments: Arguments) -> int:
     from tornado_frontdoor.cli import admin_client
 
     return admin_client.sleep(arguments["--admin"], arguments["MODEL"], arguments["--level"])
+
+
+def _reload(arguments: Arguments) -> int:
+    from tornado_frontdoor.cli import admin_client
+
+    return admin_client.reload(arguments["--admin"])
 
 
 def _stand_in(arguments: Arguments) -> int:

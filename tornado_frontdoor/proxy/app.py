@@ -68,7 +68,7 @@ class App:
         surfaces = make_surfaces(settings)
         started_s = time_ns() // 1_000_000_000
         self.door = FrontDoor(surfaces, OpenAISurface(), self._telemetry, started_s)
-        self.admin = Admin(self._telemetry, settings.server.read_admin_token())
+        self.admin = Admin(self._telemetry, settings.server.read_admin_token(), self.reread)
         self._servers: list[HTTPServer] = []
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -105,31 +105,42 @@ class App:
             self._hurry.set()
         self._stop.set()
 
-    def reread(self) -> None:
-        """Read the configuration again and put it in force; counts and lines are kept."""
+    def reread(self) -> tuple[bool, list[str]]:
+        """Read the configuration again and put it in force; counts and lines are kept.
+
+        Returns whether that went well, and what there is to say of it, which is logged too.
+        """
+        good, said = self._reread()
+        for line in said:
+            LOG.log(logging.WARNING if good else logging.ERROR, "%s", line)
+        if good:
+            LOG.info("the configuration was read again: %s", self.settings.path)
+        return good, said
+
+    def _reread(self) -> tuple[bool, list[str]]:
         if isinstance(self._log, LogWriter):
             self._log.reopen()
         if self.door.draining:
-            return  # a new upstream would not know of it and admit
+            # A new upstream would not know of it and admit.
+            return False, ["the front door is draining: the configuration in force is unchanged"]
         try:
             settings = self._read_again()
         except ConfigError as error:
-            for line in [*str(error).splitlines(), "the configuration in force is unchanged"]:
-                LOG.error("%s", line)  # noqa: TRY400 - an operator's mistake has no traceback
-            return
+            return False, [*str(error).splitlines(), "the configuration in force is unchanged"]
         old = self._started_with
         fixed = ("listen", "admin_listen", "admin_token_file", "state_dir")
-        for key in fixed:
-            if getattr(settings.server, key) != getattr(old.server, key):
-                LOG.warning("server.%s changes with the next start", key)
+        said = [
+            f"server.{key} changes with the next start"
+            for key in fixed
+            if getattr(settings.server, key) != getattr(old.server, key)
+        ]
         if settings.surfaces != old.surfaces:
-            LOG.warning("surfaces change with the next start")
+            said.append("surfaces change with the next start")
         try:
             self._put_in_force(settings)
         except JournalError as error:
-            LOG.error("%s", error)  # noqa: TRY400
-            return
-        LOG.info("the configuration was read again: %s", settings.path)
+            return False, [str(error)]
+        return True, said
 
     # Down
 

@@ -27,9 +27,15 @@ class Admin:
     max_body_bytes = 64 * 1024
     write_stall_timeout_s = 30.0
 
-    def __init__(self, telemetry: Telemetry, token: str | None) -> None:
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        token: str | None,
+        reread: Callable[[], tuple[bool, list[str]]] = lambda: (False, ["nothing to read again"]),
+    ) -> None:
         self._telemetry = telemetry
         self._token = token
+        self._reread = reread
         self._started_s = monotonic()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.catalog = Catalog(())
@@ -76,6 +82,7 @@ class Admin:
                     return partial(answer, name, dict(parse_qsl(query)))
         answers: dict[tuple[str, str], Callable[[], Found]] = {
             ("GET", "/admin/status"): self._status,
+            ("POST", "/admin/reload"): self._reload,
             ("GET", "/metrics"): self._metrics,
         }
         return answers.get((client.method, path))
@@ -116,6 +123,12 @@ class Admin:
             return upstream
         target = self.catalog.resolve(name)
         return None if target is None else self.upstreams.get(target.upstream)
+
+    def _reload(self) -> Document:
+        good, said = self._reread()
+        if good:
+            return _json(200, {"reloaded": True, "notes": said})
+        return _json(409, {"reloaded": False, "error": "\n".join(said)})
 
     # Showing
 
