@@ -23,7 +23,7 @@ CHAT = "/v1/chat/completions"
 
 CONFIGURATION = """
 [server]
-listen = "127.0.0.1:0"
+listen = "{listen}"
 admin_listen = "127.0.0.1:0"
 max_body_mib = {max_body_mib}
 drain_timeout_s = {drain_timeout_s}
@@ -75,6 +75,7 @@ DEFAULTS: dict[str, Any] = {
     "connect_timeout_s": 2,
     "read_timeout_s": 30,
     "chunk_timeout_s": 30,
+    "listen": "127.0.0.1:0",
     "server": "",
     "surfaces": "",
     "upstream": "",

@@ -141,7 +141,7 @@ class Wire:
 def request(path: str, body: object = None, method: str = "POST", **headers: str) -> bytes:
     """Return one HTTP/1.1 request; `X_Y="z"` becomes the header `X-Y: z`."""
     raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-    fields = {"Host": "front.door"}
+    fields = {"Host": "127.0.0.1"}
     if body is not None:
         fields["Content-Length"] = str(len(raw))
     if body is not None and not isinstance(body, bytes):

@@ -148,7 +148,8 @@ def _call(method: str, admin: str | None, path: str, timeout_s: float) -> Answer
     base = (admin or os.environ.get("FRONTDOOR_ADMIN") or DEFAULT_ADMIN).rstrip("/")
     if urlsplit(base).scheme not in ("http", "https"):
         raise NoAddress(f"--admin must be http://HOST:PORT, not {base}")
-    request = Request(base + path, method=method)  # noqa: S310 - the scheme is checked above
+    mark = {"X-Frontdoor-Admin": "cli"}
+    request = Request(base + path, method=method, headers=mark)  # noqa: S310 - checked above
     token = os.environ.get("FRONTDOOR_ADMIN_TOKEN")
     if token:
         request.add_header("Authorization", f"Bearer {token}")

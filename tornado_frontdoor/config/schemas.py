@@ -99,6 +99,8 @@ class ServerTable(Table):
     listen = ListenAddress()
     admin_listen = ListenAddress()
     admin_token_file = FilePath()
+    admin_hosts = Items(Text())
+    cross_site_posts = Flag()
     state_dir = FilePath()
     max_body_mib = Whole(1, 65536)
     drain_timeout_s = Number(least=0, most=YEAR_S)

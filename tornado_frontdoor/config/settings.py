@@ -27,6 +27,8 @@ class ServerSettings:
     listen: Address = PUBLIC
     admin_listen: Address = ADMIN
     admin_token_file: Path | None = None
+    admin_hosts: tuple[str, ...] = ()
+    cross_site_posts: bool = False
     state_dir: Path = Path("var")
     max_body_mib: int = 64
     drain_timeout_s: float = 30

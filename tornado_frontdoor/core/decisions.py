@@ -53,6 +53,7 @@ class Reason(Enum):
     BODY_TOO_LARGE = "body_too_large"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
 
 
 OUTCOME_OF: dict[Reason, Outcome] = {
@@ -68,6 +69,7 @@ OUTCOME_OF: dict[Reason, Outcome] = {
     Reason.BODY_TOO_LARGE: Outcome.BODY_TOO_LARGE,
     Reason.NOT_FOUND: Outcome.BAD_REQUEST,
     Reason.METHOD_NOT_ALLOWED: Outcome.BAD_REQUEST,
+    Reason.UNSUPPORTED_MEDIA_TYPE: Outcome.BAD_REQUEST,
 }
 
 

@@ -27,6 +27,7 @@ from tornado_frontdoor import __version__
 from tornado_frontdoor.config import Address, ConfigError, Settings
 from tornado_frontdoor.core.decisions import EngineState, Reason
 from tornado_frontdoor.proxy.admin.api import Admin
+from tornado_frontdoor.proxy.downstream.browsers import HostRule
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
 from tornado_frontdoor.proxy.downstream.listener import Listener, Service
 from tornado_frontdoor.proxy.engine.journal import JournalError
@@ -81,6 +82,12 @@ class App:
     def start(self) -> tuple[Address, Address]:
         """Bind both listeners; returns their addresses. Raises CannotBind."""
         server = self.settings.server
+        if not server.listen.loopback:
+            LOG.warning(
+                "THE PUBLIC LISTENER %s IS OPEN TO THE NETWORK and asks for no key: "
+                "whoever reaches it uses your engines",
+                server.listen,
+            )
         public = self._listen("public", server.listen, self.door)
         admin = self._listen("admin", server.admin_listen, self.admin)
         return public, admin
@@ -212,6 +219,11 @@ class App:
         for service in (self.door, self.admin):
             service.catalog = catalog
             service.upstreams = self.pool.current
+        server = settings.server
+        self.admin.guard.hosts = HostRule(
+            self._started_with.server.admin_listen, server.admin_hosts
+        )
+        self.door.cross_site_posts = server.cross_site_posts
         self.door.max_body_bytes = settings.server.max_body_bytes
         self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
         for listener in self._listeners:

@@ -14,6 +14,7 @@ from tornado_frontdoor.core.decisions import (
     Reason,
     Refusal,
 )
+from tornado_frontdoor.proxy.downstream.browsers import can_come_from_any_page
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.proxied_request import KEEP_ALIVE_S, ProxiedRequest
 from tornado_frontdoor.proxy.telemetry import Record, Telemetry
@@ -46,6 +47,7 @@ class FrontDoor:
         self.catalog = Catalog(())
         self.upstreams: Mapping[str, Upstream] = {}
         self.max_body_bytes = 0
+        self.cross_site_posts = False
         self.write_stall_timeout_s = 0.0
         self.keep_alive_s = KEEP_ALIVE_S
         self.draining = False
@@ -58,7 +60,10 @@ class FrontDoor:
     def turn_away(self, client: Client) -> Document | None:
         """Answer by the head alone where no body is needed to know better."""
         try:
-            client.found = self._find(client)
+            found = self._find(client)
+            if found[1].kind is RouteKind.ENGINE and not self.cross_site_posts:
+                _refuse_any_page(client)
+            client.found = found
         except Refused as refused:
             surface = self._surface_of(client.target)
             return self._refused(client, surface, refused.refusal)
@@ -169,3 +174,12 @@ class FrontDoor:
         self._telemetry.record(request.record, outcome)
         if self.draining and not self.under_way:
             self.empty.set()
+
+
+def _refuse_any_page(client: Client) -> None:
+    if can_come_from_any_page(client.headers):
+        raise Refused(
+            Reason.UNSUPPORTED_MEDIA_TYPE,
+            "Content-Type must be application/json (multipart/form-data for files); "
+            "a browser must send a key with anything else",
+        )

@@ -112,6 +112,12 @@ class Telemetry:
             "frontdoor_request_seconds", "From arrival to the end of the answer"
         )
 
+        self._edge_refusals = Counter(
+            "frontdoor_edge_refusals_total",
+            "Calls refused by their heads: wrong tokens, foreign hosts and pages, no HTTP at all",
+            ["listener", "reason"],
+            registry=self.registry,
+        )
         self._wakes = Counter(
             "frontdoor_wakes_total",
             "Wakes that ended, by the depth they began at and by what came of them",
@@ -171,6 +177,10 @@ class Telemetry:
         }
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed: requests go on
             self._access_log.write(access_line(self._style, now(), line))
+
+    def refused_at_edge(self, listener: str, reason: str) -> None:
+        """Count what was refused before anybody looked at what it asks for."""
+        self._edge_refusals.labels(listener, reason).inc()
 
     def wake_ended(self, upstream: str, ended: WakeEnded) -> None:
         """Count a wake."""

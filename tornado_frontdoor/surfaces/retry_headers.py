@@ -20,6 +20,7 @@ STATUS: dict[Reason, int] = {
     Reason.BODY_TOO_LARGE: 413,
     Reason.NOT_FOUND: 404,
     Reason.METHOD_NOT_ALLOWED: 405,
+    Reason.UNSUPPORTED_MEDIA_TYPE: 415,
 }
 
 

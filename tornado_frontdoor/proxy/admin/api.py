@@ -1,7 +1,6 @@
 """The admin listener: status for people, metrics for Prometheus. Never on the public port."""
 
 import asyncio
-import hmac
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -13,6 +12,7 @@ from tornado_frontdoor import __version__
 from tornado_frontdoor.core.catalog import Catalog
 from tornado_frontdoor.core.decisions import Answered, EngineState, Verdict
 from tornado_frontdoor.core.printable import quoted
+from tornado_frontdoor.proxy.admin.guard import WRONG_TOKEN_DELAY_S, Denial, Guard
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream
@@ -34,7 +34,7 @@ class Admin:
         reread: Callable[[], tuple[bool, list[str]]] = lambda: (False, ["nothing to read again"]),
     ) -> None:
         self._telemetry = telemetry
-        self._token = token
+        self.guard = Guard(token, partial(telemetry.refused_at_edge, "admin"))
         self._reread = reread
         self._started_s = monotonic()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -42,12 +42,11 @@ class Admin:
         self.upstreams: Mapping[str, Upstream] = {}
 
     def turn_away(self, client: Client) -> Document | None:
-        """Refuse who has not the token, and what is not here."""
-        if self._token is not None:
-            given = client.headers.get("authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
-                headers = [("WWW-Authenticate", "Bearer")]
-                return _json(401, {"error": "the admin token is missing or wrong"}, headers)
+        """Refuse who may not call, and what is not here."""
+        denial = self.guard.denial(client)
+        if denial is not None:
+            client.found = denial
+            return None if denial.late else _denied(denial)
         if self._answer_of(client) is None:
             return _json(404, {"error": f"there is nothing at {client.method} {client.target}"})
         return None
@@ -58,15 +57,26 @@ class Admin:
 
     def serve(self, client: Client) -> None:
         """Answer a call, at once or when the engine has done what it asks for."""
-        answer = self._answer_of(client)
-        assert answer is not None
-        found = answer()
+        if client.found is not None:
+            self.guard.delayed += 1
+            found: Found = self._deny_late(client.found)
+        else:
+            answer = self._answer_of(client)
+            assert answer is not None
+            found = answer()
         if isinstance(found, Document):
             client.send(found)
             return
         task = asyncio.get_running_loop().create_task(self._send(client, found))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _deny_late(self, denial: Denial) -> Document:
+        try:
+            await asyncio.sleep(WRONG_TOKEN_DELAY_S)
+        finally:
+            self.guard.delayed -= 1
+        return _denied(denial)
 
     async def _send(self, client: Client, answer: Coroutine[Any, Any, Document]) -> None:
         client.send(await answer)
@@ -180,6 +190,10 @@ def _told(
         told["reason"] = answered.verdict.value
         told["error"] = f"{key}: {answered.verdict.value}: {answered.detail}".rstrip(": ")
     return _json(status, told)
+
+
+def _denied(denial: Denial) -> Document:
+    return _json(denial.status, {"error": denial.error}, list(denial.headers))
 
 
 def _unknown(name: str) -> Document:

@@ -131,6 +131,11 @@ class Client:
         return self._request.path
 
     @property
+    def address(self) -> str:
+        """Where the connection comes from."""
+        return str(getattr(self._connection.context, "remote_ip", "unknown"))
+
+    @property
     def committed(self) -> bool:
         """Whether a byte of the answer has left, so that its status cannot change any more."""
         return self.status != 0 and self._head is None
