@@ -46,8 +46,9 @@ def _tickets() -> Iterator[str]:
     cells = [[cell.strip() for cell in row.split("|")] for row in rows]
     yield from _table(cells[0], cells[1:])
     yield (
-        "\n`finish` is the one exit, whatever state the ticket is in. `-`: cannot happen. "
-        "`TicketError`: a bug of the driver.\n"
+        "\n`finish` is the one exit, whatever state the ticket is in; for one that cools it is the "
+        "engine's sign\nthat it has let go. A drain leaves those that cool alone. "
+        "`-`: cannot happen. `TicketError`: a bug of\nthe driver.\n"
     )
 
 

@@ -6,8 +6,9 @@ Rule 1: a witness changes nothing. It passes on every call and every decision as
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from simulator.model.engine_invariants import EngineWitness
 from simulator.model.event_loop import EventLoop
-from simulator.model.invariants import EngineWitness, QueueWitness
+from simulator.model.invariants import QueueWitness
 from simulator.model.run import GateLike, wake_limits
 from simulator.model.scenario import Scenario
 from tornado_frontdoor.core.decisions import (
@@ -141,7 +142,7 @@ class CheckedGate:
         if depth is None:
             self._queue.resumed(self._loop.time_s)
         else:
-            self._queue.held(self._loop.time_s, self._limits.hold_s(depth))
+            self._queue.paused(self._loop.time_s, self._limits.hold_s(depth))
 
     def _judge_engine(self, state: EngineState) -> None:
         assert self._engine is not None

@@ -4,12 +4,12 @@ A witness keeps its own books and shares nothing with the machines it watches. W
 (a test, the simulated model, the live proxy's observer) tells it each event and then each decision,
 in their order; `settled` closes the event. `LawError.law` is the number of the law:
 
-1. In flight never exceeds the cap; inside never exceeds cap + queue.
+1. In flight and cooling never exceed the cap; inside never exceeds cap + queue.
 2. Admission is in arrival order among those that did not leave or expire.
 3. Nobody waits, or is turned away as one too many, beside a free slot of an awake engine.
 4. Each ticket ends exactly once, with one outcome, and the books agree with the gauges.
-5. Nobody waits past their deadline; nobody is sent away before it.
-6. At every rest, in flight + waiting = 0 and the engine's own running + waiting = 0.
+5. Nobody waits past their deadline; nobody is sent away before it; so too for slots that cool.
+6. At every rest, in flight + cooling + waiting = 0 and the engine's own running + waiting = 0.
 7. Only an engine whose wake was proven sees a request; one wake at a time; no sleep while anyone is
    inside.
 8. A refused, expired or departed request never reaches the engine.
@@ -17,12 +17,20 @@ in their order; `settled` closes the event. `LawError.law` is the number of the 
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from hashlib import sha256
 from math import inf
 from typing import NamedTuple
 
-from tornado_frontdoor.core.decisions import OUTCOME_OF, Admit, Decision, Outcome, Reason, Refuse
+from tornado_frontdoor.core.decisions import (
+    OUTCOME_OF,
+    Admit,
+    Cooled,
+    Decision,
+    Outcome,
+    Reason,
+    Refuse,
+)
 
 
 class LawError(AssertionError):
@@ -37,18 +45,25 @@ class _Waiter(NamedTuple):
     weight: int
     arrived_s: float
     awake_mark_s: float
-    held_mark_s: float
+    paused_mark_s: float
 
 
 class QueueWitness:
     """Watches one gate: laws 1 to 6 and 8. Each call is O(1), but for `limits_changed`.
 
-    Tickets are known by a number. `tolerance_s` is how far a clock that is not exact may be off:
+    Tickets are known by a number. One that cools has ended, and its slots are still taken.
+    `tolerance_s` is how far a clock that is not exact may be off:
     0 in simulated time, a few milliseconds before a live proxy.
     """
 
     def __init__(
-        self, cap: int | None, queue: int, queue_timeout_s: float, *, tolerance_s: float = 0.0
+        self,
+        cap: int | None,
+        queue: int,
+        queue_timeout_s: float,
+        *,
+        cooling_limit_s: float = inf,
+        tolerance_s: float = 0.0,
     ) -> None:
         self.arrivals = 0
         self.ends: Counter[Outcome] = Counter()
@@ -60,28 +75,32 @@ class QueueWitness:
         self._timeout_s = queue_timeout_s
         self._queued: OrderedDict[int, _Waiter] = OrderedDict()
         self._in_flight: dict[int, int] = {}
+        self._cooling: dict[int, tuple[int, float]] = {}
+        self._cooling_limit_s = cooling_limit_s
         self._used = 0
         self._newcomer: int | None = None
         self._overdue: int | None = None
         self._slot_may_come_free = False
+        self._somebody_expired = self._slot_has_cooled = False
+        self._looks_at_cooling = True
         self._draining = False
-        self._held = False
-        self._hold_limit_s = inf
+        self._paused = False
+        self._pause_limit_s = inf
         self._shorter_limit_s = inf
         self._now = -inf
         self._awake_s = 0.0
-        self._held_s = 0.0
+        self._paused_s = 0.0
 
     # What happens to a gate
 
     def arrived(self, now: float, number: int, weight: int = 1) -> None:
         """Note a new ticket; its decision, if any, follows before `settled`."""
         self._pass(now)
-        if number in self._queued or number in self._in_flight:
+        if number in self._queued or number in self._in_flight or number in self._cooling:
             raise LawError(4, f"ticket {number} arrives while it is inside")
         self.arrivals += 1
         self._newcomer = number
-        self._queued[number] = _Waiter(weight, now, self._awake_s, self._held_s)
+        self._queued[number] = _Waiter(weight, now, self._awake_s, self._paused_s)
 
     def ended(self, now: float, number: int, outcome: Outcome) -> None:
         """Note that the driver finished a ticket that waited or was in flight."""
@@ -93,32 +112,70 @@ class QueueWitness:
         self._slot_may_come_free = True
         self.ends[outcome] += 1
 
-    def held(self, now: float, limit_s: float) -> None:
+    def cools(self, now: float, number: int, outcome: Outcome) -> None:
+        """Note that a ticket in flight was broken off, and its engine has not let go of it."""
+        self._pass(now)
+        if number not in self._in_flight:
+            raise LawError(4, f"ticket {number} cools and is not in flight")
+        self._cooling[number] = self._in_flight.pop(number), now
+        self._slot_may_come_free = True  # that of another, which the driver is late to see
+        self.ends[outcome] += 1
+
+    def let_go(self, now: float, number: int) -> None:
+        """Note the engine's sign that it has let go of a ticket that cooled."""
+        self._pass(now)
+        if number not in self._cooling:
+            raise LawError(4, f"ticket {number} is let go of and does not cool")
+        self._used -= self._cooling.pop(number)[0]
+        self._slot_may_come_free = True
+
+    def cooled(self, now: float, number: int) -> None:
+        """Judge that a ticket has cooled for so long that no sign is awaited any more."""
+        self._pass(now)
+        if number not in self._cooling:
+            raise LawError(4, f"ticket {number} has cooled and was not told to")
+        weight, since_s = self._cooling.pop(number)
+        self._used -= weight
+        if now - since_s < self._cooling_limit_s - self._tolerance_s:
+            raise LawError(5, f"ticket {number} has cooled before its limit")
+        self._slot_has_cooled = True
+        if self._somebody_expired:
+            raise LawError(5, f"ticket {number} gives its slots back when waiters were sent away")
+
+    def paused(self, now: float, limit_s: float) -> None:
         """Note that capacity is 0 from now on, and how long anyone may wait for that to end."""
         self._pass(now)
         self._note_overdue()
-        before_s = self._hold_limit_s if self._held else inf
+        before_s = self._pause_limit_s if self._paused else inf
         self._shorter_limit_s = min(before_s, limit_s)
-        self._hold_limit_s = limit_s
-        self._held = True
+        self._pause_limit_s = limit_s
+        self._paused = True
 
     def resumed(self, now: float) -> None:
         """Note that the engine is proven awake."""
         self._pass(now)
         self._note_overdue()
-        self._held = False
+        self._paused = False
         self._slot_may_come_free = True
 
     def drained(self, now: float) -> None:
         """Note that everyone who waits and all newcomers are to be refused."""
         self._pass(now)
+        self._looks_at_cooling = False
         self._draining = True
 
     def limits_changed(
-        self, now: float, cap: int | None, queue: int, queue_timeout_s: float
+        self,
+        now: float,
+        cap: int | None,
+        queue: int,
+        queue_timeout_s: float,
+        cooling_limit_s: float | None = None,
     ) -> None:
         """Note new limits; those inside may exceed them until they are gone."""
         self._pass(now)
+        if cooling_limit_s is not None:
+            self._cooling_limit_s = cooling_limit_s
         self._cap = inf if cap is None else cap
         self._queue = queue
         self._timeout_s = queue_timeout_s
@@ -130,12 +187,14 @@ class QueueWitness:
         """Judge decisions of the core in the order in which they were made."""
         for decision in decisions:
             if isinstance(decision, Admit):
-                self.admitted(now, decision.ticket.number, decision.waited_s, decision.held_s)
+                self.admitted(now, decision.ticket.number, decision.waited_s, decision.paused_s)
             elif isinstance(decision, Refuse):
                 self.refused(now, decision.ticket.number, decision.refusal.reason)
+            elif isinstance(decision, Cooled):
+                self.cooled(now, decision.ticket.number)
 
     def admitted(
-        self, now: float, number: int, waited_s: float | None = None, held_s: float | None = None
+        self, now: float, number: int, waited_s: float | None = None, paused_s: float | None = None
     ) -> None:
         """Judge an admission and, where it is told, how long the ticket is said to have waited."""
         self._pass(now)
@@ -144,10 +203,10 @@ class QueueWitness:
         head = next(iter(self._queued))
         if number != head:
             raise LawError(2, f"ticket {number} is admitted before {head}, which came earlier")
-        if self._held or self._draining:
+        if self._paused or self._draining:
             raise LawError(7, f"ticket {number} is admitted while capacity is 0")
         waiter = self._queued.pop(number)
-        self._judge_wait(number, waiter, now, waited_s, held_s)
+        self._judge_wait(number, waiter, now, waited_s, paused_s)
         if self._awake_s - waiter.awake_mark_s > self._timeout_s + self._tolerance_s:
             raise LawError(5, f"ticket {number} is admitted past its limit")
         self._in_flight[number] = waiter.weight
@@ -167,9 +226,12 @@ class QueueWitness:
                 self._judge_full(number, waiter)
             case Reason.QUEUE_TIMEOUT:
                 over_s = self._awake_s - waiter.awake_mark_s - self._timeout_s
+                after_another = self._somebody_expired
                 self._judge_expiry(number, over_s)
+                if self._slot_has_cooled and over_s == 0 and not after_another:
+                    self._judge_tie(number, waiter)
             case Reason.MODEL_WAKING | Reason.UPSTREAM_DOWN:
-                over_s = self._held_s - waiter.held_mark_s - self._shorter_limit_s
+                over_s = self._paused_s - waiter.paused_mark_s - self._shorter_limit_s
                 self._judge_expiry(number, over_s)
             case Reason.DRAINING:
                 if not self._draining:
@@ -184,8 +246,11 @@ class QueueWitness:
         self._pass(now)
         newcomer, self._newcomer = self._newcomer, None
         overdue, self._overdue = self._overdue, None
-        self._slot_may_come_free = False
-        self._shorter_limit_s = self._hold_limit_s
+        self._slot_may_come_free = self._somebody_expired = self._slot_has_cooled = False
+        self._shorter_limit_s = self._pause_limit_s
+        if self._looks_at_cooling:
+            self._judge_cooling()
+        self._looks_at_cooling = True
         queued = len(self._queued)
         self.queued_max = max(self.queued_max, queued)
         if newcomer in self._queued and queued > self._places():
@@ -197,7 +262,7 @@ class QueueWitness:
         if self._draining:
             raise LawError(4, f"{queued} tickets wait after a drain")
         number, head = next(iter(self._queued.items()))
-        if not self._held and self._used + head.weight <= self._cap:
+        if not self._paused and self._used + head.weight <= self._cap:
             raise LawError(3, f"ticket {number} waits beside a free slot")
         if head.weight > self._cap:
             raise LawError(3, f"ticket {number} can never run and keeps everyone behind it")
@@ -211,13 +276,15 @@ class QueueWitness:
         """Tickets in flight or waiting, by these books."""
         return len(self._queued) + len(self._in_flight)
 
-    def agree(self, in_flight: int, queued: int) -> None:
+    def agree(self, in_flight: int, queued: int, cooling: int = 0) -> None:
         """Compare the gate's gauges, and the sum of all ends, with these books."""
-        if (in_flight, queued) != (self._used, len(self._queued)):
+        cool = sum(weight for weight, _ in self._cooling.values())
+        books = self._used - cool, len(self._queued), cool
+        if (in_flight, queued, cooling) != books:
             raise LawError(
                 4,
-                f"gauges say {in_flight} in flight, {queued} queued; "
-                f"the books {self._used} and {len(self._queued)}",
+                f"gauges say {in_flight} in flight, {queued} queued, {cooling} cooling; "
+                f"the books {books[0]}, {books[1]} and {books[2]}",
             )
         if self.arrivals != self.ends.total() + self.inside:
             raise LawError(4, f"{self.arrivals} arrived, {self.ends.total()} ended")
@@ -229,11 +296,11 @@ class QueueWitness:
 
     def at_rest(self, engine_running: int = 0, engine_waiting: int = 0) -> None:
         """Judge a moment at which nothing is meant to go on anywhere."""
-        if self.inside or engine_running or engine_waiting:
+        if self.inside or self._cooling or engine_running or engine_waiting:
             raise LawError(
                 6,
-                f"at rest {self.inside} tickets are inside; the engine runs {engine_running} "
-                f"and lets {engine_waiting} wait",
+                f"at rest {self.inside} tickets are inside and {len(self._cooling)} cool; "
+                f"the engine runs {engine_running} and lets {engine_waiting} wait",
             )
 
     # How
@@ -244,20 +311,20 @@ class QueueWitness:
         if now < self._now:
             raise ValueError(f"time does not run backwards: {now} < {self._now}")
         if self._now > -inf:
-            if self._held:
-                self._held_s += now - self._now
+            if self._paused:
+                self._paused_s += now - self._now
             else:
                 self._awake_s += now - self._now
         self._now = now
 
     def _places(self) -> float:
         """Return how many may wait now; slots that nobody can have while held are places too."""
-        free = max(0, self._cap - self._used) if self._held and self._cap < inf else 0
+        free = max(0, self._cap - self._used) if self._paused and self._cap < inf else 0
         return self._queue + free
 
     def _overdue_s(self, waiter: _Waiter) -> float:
-        if self._held:
-            return self._held_s - waiter.held_mark_s - self._hold_limit_s
+        if self._paused:
+            return self._paused_s - waiter.paused_mark_s - self._pause_limit_s
         return self._awake_s - waiter.awake_mark_s - self._timeout_s
 
     def _note_overdue(self) -> None:
@@ -267,16 +334,27 @@ class QueueWitness:
                 self._overdue = number
             return
 
+    def _judge_cooling(self) -> None:
+        for number, (_, since_s) in self._cooling.items():
+            if self._now - since_s > self._cooling_limit_s + self._tolerance_s:
+                raise LawError(5, f"ticket {number} cools past its limit")
+            return  # it has cooled longest
+
     def _judge_expiry(self, number: int, over_s: float) -> None:
+        self._somebody_expired = True
         if over_s < -self._tolerance_s:
             raise LawError(5, f"ticket {number} is sent away {-over_s} s before its limit")
         if over_s == 0 == self._tolerance_s and self._slot_may_come_free:
             raise LawError(5, f"ticket {number} is sent away in the instant a slot comes free")
 
+    def _judge_tie(self, number: int, waiter: _Waiter) -> None:
+        if self._used + waiter.weight <= self._cap:
+            raise LawError(5, f"ticket {number} is sent away in the instant a slot has cooled")
+
     def _judge_full(self, number: int, waiter: _Waiter) -> None:
         if number != self._newcomer:
-            raise LawError(4, f"ticket {number} lost its place in the queue")
-        fits = not self._held and not self._queued and self._used + waiter.weight <= self._cap
+            raise LawError(4, f"ticket {number} lost its place in the line")
+        fits = not self._paused and not self._queued and self._used + waiter.weight <= self._cap
         if fits or len(self._queued) < self._places():
             raise LawError(3, f"ticket {number} is refused as one too many, and there is room")
 
@@ -286,84 +364,15 @@ class QueueWitness:
         waiter: _Waiter,
         now: float,
         waited_s: float | None,
-        held_s: float | None,
+        paused_s: float | None,
     ) -> None:
-        told = ((waited_s, now - waiter.arrived_s), (held_s, self._held_s - waiter.held_mark_s))
+        told = (
+            (waited_s, now - waiter.arrived_s),
+            (paused_s, self._paused_s - waiter.paused_mark_s),
+        )
         for said_s, true_s in told:
             if said_s is not None and abs(said_s - true_s) > self._tolerance_s:
                 raise LawError(5, f"ticket {number} waited {true_s} s, and {said_s} s are told")
-
-
-class EngineWitness:
-    """Watches one engine from outside its gate: law 7."""
-
-    def __init__(self, *, proven: bool = False) -> None:
-        self.wakes = 0
-        self._proven = proven
-        self._waking = False
-
-    def wake_began(self) -> None:
-        """Note the first step of a wake sequence."""
-        if self._waking:
-            raise LawError(7, "a second wake begins while one runs")
-        self.wakes += 1
-        self._waking = True
-        self._proven = False
-
-    def wake_ended(self, *, proven: bool) -> None:
-        """Note that the sequence is over, and whether its proof succeeded."""
-        if not self._waking:
-            raise LawError(7, "a wake ends that never began")
-        self._waking = False
-        self._proven = proven
-
-    def sleep_began(self, inside: int) -> None:
-        """Note that the engine is put to sleep, and how many tickets its gate holds."""
-        if self._waking:
-            raise LawError(7, "the engine is put to sleep while it wakes")
-        if inside:
-            raise LawError(7, f"the engine is put to sleep with {inside} tickets inside")
-        self._proven = False
-
-    def lost(self) -> None:
-        """Note that the engine died, restarted or cannot be reached: nothing is proven any more."""
-        self._waking = False
-        self._proven = False
-
-    def saw_request(self) -> None:
-        """Judge that a request reached the engine."""
-        if not self._proven:
-            raise LawError(7, "a request reached an engine whose wake was not proven")
-
-
-def judge_engine_counters(
-    counters: Mapping[str, object],
-    cap: int,
-    admitted: Sequence[str],
-    *,
-    in_order: bool = True,
-    at_rest: bool = True,
-) -> None:
-    """Judge an engine stand-in's own counters (`GET /stand-in/stats`): laws 1, 2, 6 and 8.
-
-    `admitted` are the request ids in the order in which they were admitted. The engine may have
-    missed some of them (a client may go in between), but may know no other. Two that are admitted
-    in one instant may meet on their way: say `in_order=False` where that can happen.
-    """
-    highest = counters["max_concurrent"]
-    assert isinstance(highest, int)
-    if highest > cap:
-        raise LawError(1, f"the engine ran {highest} at once, the cap is {cap}")
-    seen = counters["order"]
-    assert isinstance(seen, list)
-    strangers = set(seen) - set(admitted)
-    if strangers:
-        raise LawError(8, f"the engine saw what was never admitted: {sorted(strangers)[:3]}")
-    rest = iter(admitted)
-    if in_order and not all(any(known == request for known in rest) for request in seen):
-        raise LawError(2, "the engine saw requests in another order than that of admission")
-    if at_rest and (counters["in_flight"] or counters["waiting"]):
-        raise LawError(6, f"at rest the engine still counts {dict(counters)}")
 
 
 def digest(trace: Iterable[str]) -> str:

@@ -1,10 +1,13 @@
 """One HTTP exchange of a stand-in, on a Tornado connection.
 
 Rule 1: an answer begins and ends once; whatever comes after the end, or after the client, is lost.
-Rule 2: a client that leaves is noticed at once, also when it left unread bytes or says nothing.
+Rule 2: a client that leaves is noticed at once, also when it left unread bytes or says nothing; or
+        after `notice_s`, as by an engine that looks after its clients only now and then: until
+        then its sequence goes on and its connection stays open.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import cast
@@ -22,7 +25,13 @@ JSON = "application/json"
 class WebExchange:
     """One HTTP exchange on a Tornado connection."""
 
-    def __init__(self, request: HTTPServerRequest, number: int, departures: ClientWatcher) -> None:
+    def __init__(
+        self,
+        request: HTTPServerRequest,
+        number: int,
+        departures: ClientWatcher,
+        notice_s: float = 0.0,
+    ) -> None:
         self.request_id = request.headers.get("X-Request-Id") or f"{number:012x}"
         self.method = request.method or "GET"
         self.path = request.path or "/"
@@ -35,6 +44,8 @@ class WebExchange:
         self._chunked = request.version == "HTTP/1.1"
         self._departures = departures
         self._fd = -1
+        self._notice_s = notice_s
+        self._unnoticed: socket.socket | None = None
         self._gone: Callable[[], None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._over = False
@@ -109,10 +120,18 @@ class WebExchange:
         if self._stream.closed():
             asyncio.get_running_loop().call_soon(self._leave)
             return
-        self._fd = self._stream.socket.fileno()
-        self._watcher = self._leave
+        if self._notice_s:
+            # Tornado closes its socket as soon as the client's end comes: a duplicate keeps the
+            # connection open for as long as this engine has not noticed.
+            self._unnoticed = self._stream.socket.dup()
+        self._fd = (self._unnoticed or self._stream.socket).fileno()
+        self._watcher = self._leave_later if self._notice_s else self._leave
         self._departures.watch(self._fd, self._watcher)
-        self._connection.set_close_callback(self._leave)
+        if not self._notice_s:
+            self._connection.set_close_callback(self._leave)
+
+    def _leave_later(self) -> None:
+        asyncio.get_running_loop().call_later(self._notice_s, self._leave)
 
     def _leave(self) -> None:
         gone, self._gone = self._gone, None
@@ -125,6 +144,9 @@ class WebExchange:
         if self._fd >= 0:
             self._departures.forget(self._fd, self._watcher)
             self._fd = -1
+        if self._unnoticed is not None:
+            self._unnoticed.close()
+            self._unnoticed = None
         self._gone = None
         if not was_over and not self._stream.closed():
             self._connection.set_close_callback(None)

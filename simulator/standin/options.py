@@ -30,6 +30,8 @@ class StandInOptions:
     wake_s: tuple[float, float] = (0.05, 0.05)
     reload_s: float = 0.05
     restart_s: float = 1.0
+    notice_ms: float = 0.0
+    """Milliseconds until a client's departure is noticed: its sequence runs on meanwhile."""
     max_model_len: int = 131_072
     max_num_queued_reqs: int | None = None
     """vLLM's own bound, on running plus waiting; 503 above it."""
@@ -39,6 +41,8 @@ class StandInOptions:
     def __post_init__(self) -> None:
         if self.slots < 1 or self.tokens < 0 or self.gap_ms < 0 or self.slowdown < 0:
             raise ValueError("slots must be >= 1; tokens, gap_ms and slowdown >= 0")
+        if self.notice_ms < 0:
+            raise ValueError("notice_ms must be >= 0")
         if not self.models:
             raise ValueError("a stand-in serves at least one model")
         ServiceTime.parse(self.hold)

@@ -231,7 +231,9 @@ class StandIn:
         self.pump()
 
     def _on_request(self, request: HTTPServerRequest) -> None:
-        exchange = WebExchange(request, next(self._numbers), self._departures)
+        exchange = WebExchange(
+            request, next(self._numbers), self._departures, self.options.notice_ms / 1000
+        )
         if self._parked is not None:
             self._parked.append(exchange)
         else:

@@ -1,11 +1,10 @@
 """Bugs that admission must never have, as patches of its source: the tests are tested with them.
 
 Eighteen come from a review of published faults in admission controllers, seven from the first
-skeleton of this house, the rest from reading `core/admission.py` line by line. Three of the
-eighteen cannot exist here as they were, and are adapted: "cancel frees at once" (there is no
-cooling state, a slot is given back when the transfer is over; so it is a departure from the line
-that frees a slot), "evicts oldest" (a shorter line evicts nobody; so it is that it does) and "no
-client deadline" (clients have none; the limit that can be forgotten is that of a hold).
+skeleton of this house, the rest from reading `core/admission.py` line by line. Two of the
+eighteen cannot exist here as they were, and are adapted: "evicts oldest" (a shorter queue evicts
+nobody; so it is that it does) and "no client deadline" (clients have none; the limit that can be
+forgotten is that of a pause).
 """
 
 import re
@@ -27,98 +26,130 @@ class Patch(NamedTuple):
     new: str = "pass"
 
 
-_GRANT = "self._grant(now, moves)"
-_EXPIRE_BEFORE = "self._expire_before(now, moves)"
-_EXPIRE_UNTIL = "self._expire_until(now, moves)"
-_LEAVE = "del self._line[ticket.number]"
+_GRANT = "self._grant(now, events)"
+_EXPIRE_BEFORE = "self._expire_before(now, events)"
+_EXPIRE_UNTIL = "self._expire_until(now, events)"
+_COOL_UNTIL = "self._cool_until(now, events)"
+_LET_TIME_PASS = "self._let_time_pass(now, events)"
+_LEAVE = "del self._queue[ticket.number]"
 
 _EIGHTEEN = {
-    "barging": Patch("arrive", "and not self._line and", "and"),
+    "barging": Patch("arrive", "and not self._queue and", "and"),
     "zombie": Patch("finish", _LEAVE),
     "late time-out": Patch("_expire_until", "> now", ">= now"),
-    "head-only expiry": Patch("_expire_until", "reason, moves)", "reason, moves); return"),
+    "head-only expiry": Patch("_expire_until", "reason, events)", "reason, events); return"),
     "grant before expiry": Patch(
-        "expire", _EXPIRE_UNTIL, f"{_GRANT}; {_EXPIRE_UNTIL}; return moves"
+        "_let_time_pass", _EXPIRE_UNTIL, f"{_GRANT}; {_EXPIRE_UNTIL}; return"
     ),
     "cost ignored": Patch("_grant", "self._used + ticket.weight >", "self._used + 1 >"),
     "small one passes": Patch(
         "_grant",
-        "next(iter(line.values()))",
-        "min(line.values(), key=lambda waiter: self._used + waiter.weight > self._cap)",
+        "next(iter(queue.values()))",
+        "min(queue.values(), key=lambda waiter: self._used + waiter.weight > self._cap)",
     ),
-    "one grant per event": Patch("_grant", "arrived_s, held_s))", "arrived_s, held_s)); return"),
+    "one grant per event": Patch(
+        "_grant", "arrived_s, paused_s))", "arrived_s, paused_s)); return"
+    ),
     "place needed for a direct grant": Patch(
-        "arrive", "not self._line and", "not self._line and self.limits.queue and"
+        "arrive", "not self._queue and", "not self._queue and self.limits.queue and"
     ),
-    "hold leaks": Patch("_grant", "if self._held:", "if False:"),
-    "leaving the line frees a slot": Patch("finish", _LEAVE, f"{_LEAVE}; self._used -= 1"),
+    "pause leaks": Patch("_grant", "if self._paused:", "if False:"),
+    "leaving the queue frees a slot": Patch("finish", _LEAVE, f"{_LEAVE}; self._used -= 1"),
     "finish keeps a slot": Patch("finish", "-= ticket.weight", "-= ticket.weight - 1"),
     "double release": Patch("finish", "ticket.state = _GONE"),
     "stuck head": Patch("change_limits", "if waiter.weight > self._cap", "if False"),
-    "a shorter line evicts the oldest": Patch(
+    "a shorter queue evicts the oldest": Patch(
         "change_limits",
         _EXPIRE_BEFORE,
-        "while len(self._line) > limits.queue:\n"
-        "            self._turn(self._line.popitem(last=False)[1], Reason.QUEUE_FULL, moves)\n",
+        "while len(self._queue) > limits.queue:\n"
+        "            self._reject(self._queue.popitem(last=False)[1], Reason.QUEUE_FULL, events)\n",
     ),
-    "one budget": Patch("resume", "self._held_total_s += now - self._held_since_s"),
-    "no hold limit": Patch("_deadline", "return self._held_since_s + left_s", "return inf"),
-    "no grants before the event": Patch("arrive", _GRANT),
+    "one budget": Patch("resume", "self._paused_total_s += now - self._paused_since_s"),
+    "no pause limit": Patch("_deadline", "return self._paused_since_s + left_s", "return inf"),
+    "no grants before the event": Patch("arrive", _LET_TIME_PASS, _EXPIRE_UNTIL),
+    "cancel frees at once": Patch("cool", "self._used_cooling +=", "self._used -="),
 }
 _SEVEN = {
-    "last come, first served": Patch("_grant", "iter(line", "reversed(line"),
-    "freed slot not handed on": Patch("finish", _GRANT),
+    "last come, first served": Patch("_grant", "iter(queue", "reversed(queue"),
+    "freed slot not handed on": Patch("finish", "self._free(now, events)"),
     "one over the cap": Patch("arrive", "weight <= self._cap", "weight <= self._cap + 1"),
     "a tie goes to the limit": Patch("_expire_before", ">= now", "> now"),
     "queue one too deep": Patch("arrive", "< self._places()", "<= self._places()"),
     "only the head can leave": Patch(
-        "finish", _LEAVE, f"if next(iter(self._line)) == ticket.number: {_LEAVE}"
+        "finish", _LEAVE, f"if next(iter(self._queue)) == ticket.number: {_LEAVE}"
     ),
     "waited_s always 0": Patch("_grant", "now - ticket.arrived_s", "0.0"),
 }
 _OURS = {
-    "held_s always 0": Patch("_grant", "self._held_total_s - ticket.held_mark_s", "0.0"),
+    "paused_s always 0": Patch("_grant", "self._paused_total_s - ticket.paused_mark_s", "0.0"),
     "heavy newcomer counted as one": Patch("arrive", "self._used += weight", "self._used += 1"),
-    "too heavy blocks the line": Patch("arrive", "elif weight > self._cap:", "elif False:"),
-    "admitted while held": Patch("arrive", "not self._held and ", ""),
-    "held time of others counts": Patch("arrive", "self._held_s(now)", "self._held_total_s"),
-    "awake clock runs while held": Patch(
-        "_awake_s", "(self._held_since_s if self._held else now)", "now"
+    "too heavy blocks the queue": Patch("arrive", "elif weight > self._cap:", "elif False:"),
+    "admitted while paused": Patch("arrive", "not self._paused and ", ""),
+    "paused time of others counts": Patch("arrive", "self._paused_s(now)", "self._paused_total_s"),
+    "awake clock runs while paused": Patch(
+        "_awake_s", "(self._paused_since_s if self._paused else now)", "now"
     ),
-    "a held line is a short one": Patch("_places", " + max(0, self._cap - self._used)", ""),
-    "a held line is a long one": Patch("_places", "max(0, self._cap - self._used)", "self._cap"),
-    "hold again starts anew": Patch("hold", "if not self._held:", "if True:"),
-    "first hold limit stays": Patch(
-        "hold", "_hold_limit_s = limit_s", "_hold_limit_s = min(self._hold_limit_s, limit_s)"
+    "a paused queue is a short one": Patch("_places", " + max(0, self._cap - self._used)", ""),
+    "a paused queue is a long one": Patch("_places", "max(0, self._cap - self._used)", "self._cap"),
+    "pause again starts anew": Patch("pause", "if not self._paused:", "if True:"),
+    "first pause limit stays": Patch(
+        "pause", "_pause_limit_s = limit_s", "_pause_limit_s = min(self._pause_limit_s, limit_s)"
     ),
-    "shorter hold spares the line": Patch("hold", _EXPIRE_UNTIL),
-    "hold forgives the overdue": Patch("hold", _EXPIRE_BEFORE),
+    "shorter pause spares the queue": Patch("pause", _EXPIRE_UNTIL),
+    "pause forgives the overdue": Patch("pause", _EXPIRE_BEFORE),
     "resume forgives the overdue": Patch("resume", f"{_EXPIRE_BEFORE}  # by", "pass  # by"),
     "resume forgets a shorter limit": Patch("resume", f"{_EXPIRE_BEFORE}  # a", "pass  # a"),
     "resume lets nobody in": Patch("resume", _GRANT),
-    "late timer admits the overdue": Patch("finish", _EXPIRE_BEFORE),
-    "expiry of a heavy head frees nobody": Patch("expire", _GRANT),
+    "late timer admits the overdue": Patch("_free", _EXPIRE_BEFORE),
+    "expiry of a heavy head frees nobody": Patch(
+        "expire", _LET_TIME_PASS, f"{_COOL_UNTIL}; {_EXPIRE_UNTIL}"
+    ),
     "new limits let nobody in": Patch("change_limits", _GRANT),
     "new limits come after a limit": Patch("change_limits", _EXPIRE_BEFORE, _EXPIRE_UNTIL),
     "new limits forgive the overdue": Patch("change_limits", _EXPIRE_BEFORE),
-    "drain keeps the line": Patch("drain", "while self._line:", "while False:"),
+    "drain keeps the queue": Patch("drain", "while self._queue:", "while False:"),
     "drain admits newcomers": Patch("arrive", "if self._draining:", "if False:"),
     "drain from the tail": Patch("drain", "last=False", "last=True"),
-    "wrong word for a held expiry": Patch(
-        "_expire_until", "Reason.MODEL_WAKING if self._held else ", ""
+    "wrong word for a paused expiry": Patch(
+        "_expire_until", "Reason.MODEL_WAKING if self._paused else ", ""
     ),
     "wrong word for a late expiry": Patch(
-        "_expire_before", "Reason.MODEL_WAKING if self._held else ", ""
+        "_expire_before", "Reason.MODEL_WAKING if self._paused else ", ""
     ),
     "second finish not counted": Patch("finish", "self.duplicate_finishes += 1"),
     "timer armed by another sum": Patch(
         "next_deadline",
-        "self._deadline(next(iter(self._line.values())))",
-        "next(iter(self._line.values())).arrived_s + self.limits.queue_timeout_s",
+        "self._deadline(next(iter(self._queue.values())))",
+        "next(iter(self._queue.values())).arrived_s + self.limits.queue_timeout_s",
     ),
 }
 
-PLANTED: Mapping[str, Patch] = MappingProxyType(_EIGHTEEN | _SEVEN | _OURS)
+_COOLING = {
+    "cooling counts as in flight": Patch("in_flight", " - self._used_cooling"),
+    "cooling is for ever": Patch("_cool_s", "return ", "return inf + "),
+    "cooling ends at once": Patch("_cool_s", " + self.limits.cooling_limit_s", ""),
+    "a cool slot waits for an arrival": Patch("next_deadline", "if self._cooling:", "if False:"),
+    "the engine's sign is not heard": Patch("finish", "self._let_go(ticket)"),
+    "a sign frees one slot": Patch("_let_go", "self._used -= ticket.weight", "self._used -= 1"),
+    "a slot is freed twice": Patch("_cool_until", "ticket.state = _GONE"),
+    "cooling ends in silence": Patch("_cool_until", "events.append(Cooled(ticket))"),
+    "one slot cools at a time": Patch("_cool_until", "while cooling and", "if cooling and"),
+    "a cool slot comes after a limit": Patch(
+        "_let_time_pass", "if self._cool_until(now, events):", "if False:"
+    ),
+    "a cool slot is for newcomers": Patch("arrive", _LET_TIME_PASS, _COOL_UNTIL),
+    "a tie goes to the limit, not to the cool slot": Patch(
+        "_let_time_pass", f"{_EXPIRE_BEFORE}\n            {_GRANT}"
+    ),
+    "the last to cool is the first": Patch("_cool_until", "iter(cooling", "reversed(cooling"),
+    "a waiter cools": Patch("cool", "if ticket.state is not _IN_FLIGHT:", "if False:"),
+    "cooling twice starts anew": Patch("cool", "if ticket.state is _COOLING:", "if False:"),
+    "resume forgets the cool": Patch("resume", _COOL_UNTIL),
+    "pause forgets the cool": Patch("pause", _COOL_UNTIL),
+    "new limits forget the cool": Patch("change_limits", _COOL_UNTIL),
+}
+
+PLANTED: Mapping[str, Patch] = MappingProxyType(_EIGHTEEN | _SEVEN | _OURS | _COOLING)
 
 
 def patched(source: str, patch: Patch) -> str:

@@ -20,7 +20,7 @@ TICKETS = 4
 """Arrivals in one story."""
 TIMEOUT_S = 2.0
 NEW_LIMITS = ((1, 0, 2.0), (1, 1, 2.0), (2, 1, 1.0), (3, 2, 2.0))
-HOLD_LIMITS_S = (1.0, 3.0)
+PAUSE_LIMITS_S = (1.0, 3.0)
 
 Event = tuple[str, float]
 
@@ -48,9 +48,13 @@ class World:
         """Return another world in the same state."""
         other = World(copy(self.line), self.model.copy())
         other.tickets = {number: copy(ticket) for number, ticket in self.tickets.items()}
-        other.line._line = OrderedDict(
+        other.line._queue = OrderedDict(
             (number, other.tickets.get(number) or copy(ticket))
-            for number, ticket in self.line._line.items()
+            for number, ticket in self.line._queue.items()
+        )
+        other.line._cooling = OrderedDict(
+            (number, other.tickets.get(number) or copy(ticket))
+            for number, ticket in self.line._cooling.items()
         )
         other.gone = copy(self.gone)
         other.now = self.now
@@ -59,28 +63,34 @@ class World:
     def key(self) -> tuple[object, ...]:
         """Return what the future can depend on, times counted from now."""
         line, model, now = self.line, self.model, self.now
-        awake_s, held_s = line._awake_s(now), line._held_s(now)
+        awake_s, paused_s = line._awake_s(now), line._paused_s(now)
         return (
             model.arrivals,
             model.cap,
             model.queue,
             model.timeout_s,
-            model.hold_limit_s if model.held else None,
+            model.pause_limit_s if model.paused else None,
             model.draining,
             tuple(sorted(weight for _, weight in model.flying)),
-            tuple((waiter.weight, waiter.awake_s, waiter.held_s) for waiter in model.waiting),
+            tuple((waiter.weight, waiter.awake_s, waiter.paused_s) for waiter in model.waiting),
+            tuple((weight, now - since_s) for _, weight, since_s in model.cooling),
             line._used,
-            line.held,
+            line._used_cooling,
+            tuple(
+                (ticket.weight, ticket.state, now - ticket.cooling_since_s)
+                for ticket in line._cooling.values()
+            ),
+            line.paused,
             line.draining,
             tuple(
                 (
                     ticket.weight,
                     ticket.state,
                     awake_s - ticket.awake_mark_s,
-                    held_s - ticket.held_mark_s,
+                    paused_s - ticket.paused_mark_s,
                     now - ticket.arrived_s,
                 )
-                for ticket in line._line.values()
+                for ticket in line._queue.values()
             ),
             self.gone and (self.gone.state, self.gone.weight),
         )
@@ -89,7 +99,7 @@ class World:
         """Yield everything that can happen now."""
         yield "wait", 1.0
         yield "wait", 2.0
-        if self.line.queued:
+        if self.line.queued or self.line.cooling:
             yield "expire", 0.0
             yield "expire at the deadline", 0.0
         if self.model.arrivals < TICKETS:
@@ -97,11 +107,12 @@ class World:
             yield "arrive", 2
         for number in self.tickets:
             yield "finish", number
+            yield "cool", number
         if self.gone is not None:
             yield "finish again", 0.0
-        for limit_s in HOLD_LIMITS_S:
-            yield "hold", limit_s
-        if self.line.held:
+        for limit_s in PAUSE_LIMITS_S:
+            yield "pause", limit_s
+        if self.line.paused:
             yield "resume", 0.0
         if not self.line.draining:
             yield "drain", 0.0
@@ -113,12 +124,13 @@ class World:
         told, right = self._happen(*event)
         assert told == right, f"decided {told}, by the rules it is {right}"
         for one in told:
-            if one.reason is not None:
+            if one.reason is not None or one.cooled:
                 self.gone = self.tickets.pop(one.number)
         line, model = self.line, self.model
-        assert [*line._line] == [waiter.number for waiter in model.waiting]
-        assert all(ticket.state is TicketState.QUEUED for ticket in line._line.values())
-        assert line.in_flight == model.used
+        assert [*line._queue] == [waiter.number for waiter in model.waiting]
+        assert all(ticket.state is TicketState.QUEUED for ticket in line._queue.values())
+        assert line.in_flight == model.in_flight
+        assert line.cooling == model.slots_cooling
         assert line.next_deadline() == model.next_deadline()
 
     def _happen(self, event: str, value: float) -> tuple[list[Seen], list[Seen]]:
@@ -137,6 +149,12 @@ class World:
             self.gone = self.tickets.pop(int(value))
             moves = self.line.finish(self.gone, self.now)
             return seen(moves), self.model.finish(int(value), self.now)
+        if event == "cool":
+            ticket = self.tickets[int(value)]
+            if ticket.state is TicketState.QUEUED:
+                self.gone = self.tickets.pop(int(value))
+            moves = self.line.cool(ticket, self.now)
+            return seen(moves), self.model.cool(int(value), self.now)
         return self._happen_to_all(event, value)
 
     def _happen_to_all(self, event: str, value: float) -> tuple[list[Seen], list[Seen]]:
@@ -149,8 +167,8 @@ class World:
             return told, []
         if event == "expire":
             return seen(line.expire(now)), model.expire(now)
-        if event == "hold":
-            return seen(line.hold(value, now)), model.hold(value, now)
+        if event == "pause":
+            return seen(line.pause(value, now)), model.pause(value, now)
         if event == "resume":
             return seen(line.resume(now)), model.resume(now)
         if event == "drain":

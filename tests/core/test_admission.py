@@ -30,8 +30,8 @@ def come(line: AdmissionController, now: float, weight: int = 1) -> Ticket:
     return ticket
 
 
-def admitted(number: int, waited_s: float = 0.0, held_s: float = 0.0) -> Seen:
-    return Seen(number, None, waited_s, held_s)
+def admitted(number: int, waited_s: float = 0.0, paused_s: float = 0.0) -> Seen:
+    return Seen(number, None, waited_s, paused_s)
 
 
 class TestEveryMoveOfATicket:
@@ -85,7 +85,7 @@ class TestEveryMoveOfATicket:
         """F19: whoever is in flight stays there, however long it takes."""
         held = line(cap=2, queue=1)
         flying = come(held, 0.0)
-        held.hold(1.0, 0.0)
+        held.pause(1.0, 0.0)
         waiting, gone = come(held, 0.0), come(held, 0.0, weight=3)
         if event == "drain":
             moves = held.drain()
@@ -150,7 +150,7 @@ class TestOneInstant:
     def test_whatever_frees_a_slot_on_the_limit_frees_it_for_the_waiter(self, how: str) -> None:
         busy = line(cap=1 if how == "more slots" else 3, timeout_s=2.0)
         if how == "resume":
-            busy.hold(2.0, 0.0)
+            busy.pause(2.0, 0.0)
             come(busy, 0.0)
             assert seen(busy.resume(2.0)) == [admitted(1, 2.0, 2.0)]
             return
@@ -255,7 +255,7 @@ class TestTwoBudgets:
         busy = line(timeout_s=2.0)
         come(busy, 0.0)
         come(busy, 0.0)
-        busy.hold(30.0, 1.0)
+        busy.pause(30.0, 1.0)
         assert seen(busy.expire(21.0)) == []
         assert seen(busy.resume(21.0)) == []
         assert busy.next_deadline() == 22.0
@@ -265,7 +265,7 @@ class TestTwoBudgets:
         busy = line(timeout_s=5.0)
         come(busy, 0.0)
         come(busy, 0.0)
-        busy.hold(3.0, 4.0)
+        busy.pause(3.0, 4.0)
         assert busy.next_deadline() == 7.0
 
     def test_several_holds_add_up(self) -> None:
@@ -273,16 +273,16 @@ class TestTwoBudgets:
         flying = come(busy, 0.0)
         come(busy, 0.0)
         for start_s in (1.0, 3.0):
-            busy.hold(3.0, start_s)
+            busy.pause(3.0, start_s)
             busy.resume(start_s + 1.0)
-        busy.hold(3.0, 5.0)
+        busy.pause(3.0, 5.0)
         assert busy.next_deadline() == 6.0
         busy.resume(5.5)
         assert seen(busy.finish(flying, 5.5)) == [admitted(2, 5.5, 2.5)]
 
     def test_a_newcomer_owes_nothing_for_the_time_before_it(self) -> None:
         held = line()
-        held.hold(10.0, 0.0)
+        held.pause(10.0, 0.0)
         come(held, 4.0)
         assert held.next_deadline() == 14.0
         held.resume(6.0)
@@ -293,7 +293,7 @@ class TestTwoBudgets:
     def test_a_hold_ends_for_those_who_wait_when_its_limit_comes(self) -> None:
         """F16: nobody waits for ever for an engine that does not come."""
         held = line(cap=2, queue=2)
-        held.hold(30.0, 0.0)
+        held.pause(30.0, 0.0)
         for start_s in (0.0, 0.0, 10.0):
             come(held, start_s)
         assert held.next_deadline() == 30.0
@@ -305,16 +305,16 @@ class TestTwoBudgets:
         self, limit_s: float, deadline_s: float | None
     ) -> None:
         held = line()
-        held.hold(30.0, 0.0)
+        held.pause(30.0, 0.0)
         come(held, 0.0)
-        held.hold(limit_s, 3.0)
+        held.pause(limit_s, 3.0)
         assert held.next_deadline() == deadline_s
 
     def test_a_shorter_hold_sends_away_who_has_waited_so_long(self) -> None:
         held = line()
-        held.hold(30.0, 0.0)
+        held.pause(30.0, 0.0)
         come(held, 0.0)
-        assert seen(held.hold(5.0, 5.0)) == [Seen(1, Reason.MODEL_WAKING)]
+        assert seen(held.pause(5.0, 5.0)) == [Seen(1, Reason.MODEL_WAKING)]
 
     def test_holding_settles_by_the_clock_that_ran_until_then(self) -> None:
         """The timer is late: who was past the limit goes, and does not wait out a hold as well."""
@@ -322,12 +322,12 @@ class TestTwoBudgets:
         come(busy, 0.0)
         come(busy, 0.0)
         come(busy, 1.0)
-        assert seen(busy.hold(30.0, 2.5)) == [Seen(2, Reason.QUEUE_TIMEOUT)]
+        assert seen(busy.pause(30.0, 2.5)) == [Seen(2, Reason.QUEUE_TIMEOUT)]
         assert busy.queued == 1
 
     def test_resuming_settles_by_the_clock_that_ran_until_then(self) -> None:
         held = line(cap=2)
-        held.hold(3.0, 0.0)
+        held.pause(3.0, 0.0)
         come(held, 0.0)
         come(held, 1.0)
         assert seen(held.resume(3.5)) == [Seen(1, Reason.MODEL_WAKING), admitted(2, 2.5, 2.5)]
@@ -336,7 +336,7 @@ class TestTwoBudgets:
         busy = line(cap=1, timeout_s=5.0)
         come(busy, 0.0)
         come(busy, 0.0)
-        busy.hold(30.0, 2.0)
+        busy.pause(30.0, 2.0)
         busy.change_limits(limits(cap=2, timeout_s=1.0), 3.0)
         assert seen(busy.resume(4.0)) == [Seen(2, Reason.QUEUE_TIMEOUT)]
 
@@ -354,7 +354,7 @@ class TestHeld:
     def test_everyone_waits_under_the_same_bound(self) -> None:
         """F37, F40: one limit for all states of an engine."""
         held = line(cap=6, queue=8)
-        held.hold(30.0, 0.0)
+        held.pause(30.0, 0.0)
         tickets = [come(held, 0.0) for _ in range(40)]
         assert Counter(ticket.state for ticket in tickets) == {QUEUED: 14, GONE: 26}
         assert [one.number for one in seen(held.resume(2.0))] == [1, 2, 3, 4, 5, 6]
@@ -363,20 +363,20 @@ class TestHeld:
     def test_the_slots_of_those_still_in_flight_are_no_places(self) -> None:
         held = line(cap=2, queue=1)
         flying = come(held, 0.0)
-        held.hold(30.0, 0.0)
+        held.pause(30.0, 0.0)
         assert [come(held, 0.0).state for _ in range(3)] == [QUEUED, QUEUED, GONE]
         assert seen(held.finish(flying, 1.0)) == []
         assert [come(held, 1.0).state for _ in range(2)] == [QUEUED, GONE]
 
     def test_without_a_cap_the_line_is_the_bound(self) -> None:
         held = line(cap=None, queue=3)
-        held.hold(30.0, 0.0)
+        held.pause(30.0, 0.0)
         assert [come(held, 0.0).state for _ in range(4)] == [QUEUED, QUEUED, QUEUED, GONE]
         assert len(held.resume(1.0)) == 3
 
     def test_a_departure_lets_nobody_in(self) -> None:
         held = line()
-        held.hold(30.0, 0.0)
+        held.pause(30.0, 0.0)
         first = come(held, 0.0)
         come(held, 0.0)
         assert seen(held.finish(first, 1.0)) == []
@@ -384,11 +384,11 @@ class TestHeld:
 
     def test_says_that_it_is(self) -> None:
         held = line()
-        told = [held.held]
-        held.hold(1.0, 0.0)
-        told.append(held.held)
+        told = [held.paused]
+        held.pause(1.0, 0.0)
+        told.append(held.paused)
         held.resume(0.5)
-        assert [*told, held.held] == [False, True, False]
+        assert [*told, held.paused] == [False, True, False]
 
 
 class TestDrain:
@@ -491,13 +491,13 @@ class TestNextDeadline:
         now = start_s
         for span_s in holds:
             now += gap_s
-            busy.hold(inf, now)
+            busy.pause(inf, now)
             now += span_s
             busy.resume(now)
         come(busy, now)
         come(busy, now + gap_s / 2)
         if hold_s > gap_s:
-            busy.hold(hold_s, now + gap_s / 2)
+            busy.pause(hold_s, now + gap_s / 2)
         queued = busy.queued
         while queued:
             deadline_s = busy.next_deadline()
@@ -583,11 +583,11 @@ def test_tells_how_long_a_ticket_waited_and_how_much_of_it_was_held() -> None:
     busy = line(timeout_s=10.0)
     flying = come(busy, 1.0)
     come(busy, 2.0)
-    busy.hold(30.0, 3.0)
+    busy.pause(30.0, 3.0)
     busy.resume(7.0)
     (move,) = busy.finish(flying, 8.0)
     assert isinstance(move, Admit)
-    assert (move.waited_s, move.held_s) == (6.0, 4.0)
+    assert (move.waited_s, move.paused_s) == (6.0, 4.0)
     assert move.ticket.admitted_s == 8.0
 
 

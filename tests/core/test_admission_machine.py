@@ -18,6 +18,7 @@ LIMITS = st.builds(
     cap=st.one_of(st.none(), st.integers(1, 4)),
     queue=st.integers(0, 4),
     queue_timeout_s=st.integers(1, 12).map(lambda quarters: quarters / 4),
+    cooling_limit_s=st.integers(0, 8).map(lambda quarters: quarters / 4),
 )
 WHO = st.integers(0, 99)
 
@@ -29,8 +30,15 @@ class AdmissionMachine(RuleBasedStateMachine):
     def open(self, limits: AdmissionLimits) -> None:
         self.now = 0.0
         self.line = AdmissionController(limits)
-        self.model = NaiveLine(limits.cap, limits.queue, limits.queue_timeout_s)
-        self.witness = QueueWitness(limits.cap, limits.queue, limits.queue_timeout_s)
+        self.model = NaiveLine(
+            limits.cap, limits.queue, limits.queue_timeout_s, limits.cooling_limit_s
+        )
+        self.witness = QueueWitness(
+            limits.cap,
+            limits.queue,
+            limits.queue_timeout_s,
+            cooling_limit_s=limits.cooling_limit_s,
+        )
         self.tickets: list[Ticket] = []
 
     @rule(weight=st.integers(1, 3), pause_s=SPAN_S)
@@ -55,12 +63,33 @@ class AdmissionMachine(RuleBasedStateMachine):
             assert self.line.finish(ticket, self.now) == ()
             assert self.line.duplicate_finishes == before + 1
             return
+        cooled = ticket.state is TicketState.COOLING
         told = seen(self.line.finish(ticket, self.now))
         self.judge(
             told,
             self.model.finish(ticket.number, self.now),
-            lambda: self.witness.ended(self.now, ticket.number, Outcome.SERVED),
+            lambda: (
+                self.witness.let_go(self.now, ticket.number)
+                if cooled
+                else self.witness.ended(self.now, ticket.number, Outcome.SERVED)
+            ),
         )
+
+    @precondition(lambda self: self.in_state(TicketState.IN_FLIGHT))
+    @rule(who=WHO, pause_s=SPAN_S)
+    def cool(self, who: int, pause_s: float) -> None:
+        self.now += pause_s
+        flying = self.in_state(TicketState.IN_FLIGHT)
+        ticket = flying[who % len(flying)]
+        told = seen(self.line.cool(ticket, self.now))
+        self.judge(
+            told,
+            self.model.cool(ticket.number, self.now),
+            lambda: self.witness.cools(self.now, ticket.number, Outcome.CLIENT_GONE_STREAMING),
+        )
+
+    def in_state(self, state: TicketState) -> list[Ticket]:
+        return [ticket for ticket in self.tickets if ticket.state is state]
 
     @rule(pause_s=SPAN_S)
     def expire(self, pause_s: float) -> None:
@@ -78,15 +107,15 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.judge(told, self.model.expire(self.now))
 
     @rule(limit_s=st.sampled_from((0.5, 1.0, 2.0, 8.0, float("inf"))), pause_s=SPAN_S)
-    def hold(self, limit_s: float, pause_s: float) -> None:
+    def pause(self, limit_s: float, pause_s: float) -> None:
         self.now += pause_s
         self.judge(
-            seen(self.line.hold(limit_s, self.now)),
-            self.model.hold(limit_s, self.now),
-            lambda: self.witness.held(self.now, limit_s),
+            seen(self.line.pause(limit_s, self.now)),
+            self.model.pause(limit_s, self.now),
+            lambda: self.witness.paused(self.now, limit_s),
         )
 
-    @precondition(lambda self: self.line.held)
+    @precondition(lambda self: self.line.paused)
     @rule(pause_s=SPAN_S)
     def resume(self, pause_s: float) -> None:
         self.now += pause_s
@@ -102,8 +131,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         told = (limits.cap, limits.queue, limits.queue_timeout_s)
         self.judge(
             seen(self.line.change_limits(limits, self.now)),
-            self.model.change_limits(*told, self.now),
-            lambda: self.witness.limits_changed(self.now, *told),
+            self.model.change_limits(*told, self.now, limits.cooling_limit_s),
+            lambda: self.witness.limits_changed(self.now, *told, limits.cooling_limit_s),
         )
 
     @precondition(lambda self: len(self.tickets) > 8)
@@ -122,8 +151,10 @@ class AdmissionMachine(RuleBasedStateMachine):
         if tell is not None:
             tell()
         for one in told:
-            if one.reason is None:
-                self.witness.admitted(self.now, one.number, one.waited_s, one.held_s)
+            if one.cooled:
+                self.witness.cooled(self.now, one.number)
+            elif one.reason is None:
+                self.witness.admitted(self.now, one.number, one.waited_s, one.paused_s)
             else:
                 self.witness.refused(self.now, one.number, one.reason)
         self.witness.settled(self.now)
@@ -133,9 +164,11 @@ class AdmissionMachine(RuleBasedStateMachine):
         waiting = [ticket.number for ticket in self.line.waiting()]
         assert waiting == [waiter.number for waiter in self.model.waiting]
         assert self.line.next_deadline() == self.model.next_deadline()
-        self.witness.agree(self.line.in_flight, self.line.queued)
-        in_flight = [t.weight for t in self.tickets if t.state is TicketState.IN_FLIGHT]
+        self.witness.agree(self.line.in_flight, self.line.queued, self.line.cooling)
+        in_flight = [ticket.weight for ticket in self.in_state(TicketState.IN_FLIGHT)]
         assert sum(in_flight) == self.line.in_flight
+        cooling = [ticket.weight for ticket in self.in_state(TicketState.COOLING)]
+        assert sum(cooling) == self.line.cooling
 
 
 TestAdmissionMachine = AdmissionMachine.TestCase

@@ -73,7 +73,7 @@ class TestHolds:
             site.arrive(20.0)
         scene.pass_s(80.0)
         assert site.ends["served"] == 2
-        held = [admit.held_s for admit in of(site, Admit)]
+        held = [admit.paused_s for admit in of(site, Admit)]
         assert held[0] == held[1] > 20.0
 
     def test_before_the_first_look_callers_are_held_as_for_level_2(self, scene):

@@ -4,13 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from simulator.model.invariants import (
-    EngineWitness,
-    LawError,
-    QueueWitness,
-    digest,
-    judge_engine_counters,
-)
+from simulator.model.engine_invariants import EngineWitness, judge_engine_counters
+from simulator.model.invariants import LawError, QueueWitness, digest
 from tornado_frontdoor.core.decisions import Outcome, Reason
 
 Story = Callable[[QueueWitness], None]
@@ -46,6 +41,39 @@ def told(*calls: tuple[object, ...]) -> Story:
                 ("admitted", 1.0, 3),
             ),
         ),
+        (1, told(("cools", 1.0, 1, Outcome.SERVED), ("admitted", 1.0, 2))),
+        (3, told(("cools", 1.0, 1, Outcome.SERVED), ("let_go", 1.0, 1), ("settled", 1.0))),
+        (4, told(("cools", 1.0, 2, Outcome.SERVED))),
+        (4, told(("cools", 1.0, 1, Outcome.SERVED), ("arrived", 1.0, 1))),
+        (4, told(("cools", 1.0, 1, Outcome.SERVED), ("agree", 1, 1))),
+        (4, told(("let_go", 1.0, 1))),
+        (4, told(("cooled", 1.0, 1))),
+        (5, told(("cools", 0.5, 1, Outcome.SERVED), ("cooled", 1.0, 1))),
+        (5, told(("cools", 0.5, 1, Outcome.SERVED), ("settled", 1.75))),
+        (
+            5,
+            told(
+                ("cools", 1.0, 1, Outcome.SERVED),
+                ("refused", 2.0, 2, Reason.QUEUE_TIMEOUT),
+                ("cooled", 2.0, 1),
+            ),
+        ),
+        (
+            5,
+            told(
+                ("cools", 1.0, 1, Outcome.SERVED),
+                ("cooled", 2.0, 1),
+                ("refused", 2.0, 2, Reason.QUEUE_TIMEOUT),
+            ),
+        ),
+        (
+            6,
+            told(
+                ("ended", 1.0, 2, Outcome.SERVED),
+                ("cools", 1.0, 1, Outcome.SERVED),
+                ("at_rest",),
+            ),
+        ),
         (3, told(("ended", 1.0, 1, Outcome.SERVED), ("settled", 1.0))),
         (
             3,
@@ -67,18 +95,18 @@ def told(*calls: tuple[object, ...]) -> Story:
         (4, told(("agree", 1, 0))),
         (5, told(("settled", 2.5))),
         (5, told(("refused", 1.5, 2, Reason.QUEUE_TIMEOUT))),
-        (5, told(("held", 1.0, 1.0), ("refused", 1.5, 2, Reason.MODEL_WAKING))),
+        (5, told(("paused", 1.0, 1.0), ("refused", 1.5, 2, Reason.MODEL_WAKING))),
         (5, told(("ended", 2.5, 1, Outcome.SERVED), ("admitted", 2.5, 2))),
         (5, told(("ended", 1.0, 1, Outcome.SERVED), ("admitted", 1.0, 2, 0.5, 0.0))),
         (5, told(("ended", 2.0, 1, Outcome.SERVED), ("refused", 2.0, 2, Reason.QUEUE_TIMEOUT))),
-        (5, told(("held", 2.5, 9.0), ("settled", 2.5))),
+        (5, told(("paused", 2.5, 9.0), ("settled", 2.5))),
         (6, told(("at_rest",))),
-        (7, told(("held", 1.0, 9.0), ("ended", 1.0, 1, Outcome.SERVED), ("admitted", 1.0, 2))),
+        (7, told(("paused", 1.0, 9.0), ("ended", 1.0, 1, Outcome.SERVED), ("admitted", 1.0, 2))),
         (8, told(("engine_saw", 2))),
     ],
 )
 def test_a_broken_law_is_noticed(law: int, story: Story) -> None:
-    witness = QueueWitness(1, 1, 2.0)
+    witness = QueueWitness(1, 1, 2.0, cooling_limit_s=1.0)
     full(witness)
     with pytest.raises(LawError) as broken:
         story(witness)
@@ -99,12 +127,12 @@ def test_a_head_that_can_never_run_is_noticed() -> None:
 
 
 def test_a_lawful_life_passes_and_is_counted() -> None:
-    witness = QueueWitness(1, 1, 2.0)
+    witness = QueueWitness(1, 1, 2.0, cooling_limit_s=1.0)
     full(witness)
     witness.arrived(0.5, 3)
     witness.refused(0.5, 3, Reason.QUEUE_FULL)
     witness.settled(0.5)
-    witness.held(1.0, 30.0)
+    witness.paused(1.0, 30.0)
     witness.settled(1.0)
     witness.ended(5.0, 1, Outcome.UPSTREAM_ERROR)
     witness.settled(5.0)

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 from wake_engines import Doorstep, Manners
 
-from simulator.model.invariants import EngineWitness, QueueWitness
+from simulator.model.engine_invariants import EngineWitness
+from simulator.model.invariants import QueueWitness
 from simulator.standin.engine import Scheduler
 from tornado_frontdoor.core.clock import ManualClock
 from tornado_frontdoor.core.decisions import (
@@ -112,21 +113,21 @@ class Site:
         self._spy(self.gate)
 
     def _spy(self, gate: Gate) -> None:
-        """Hear of holds and resumes, which are between the gate's two machines."""
+        """Hear of pauses and resumes, which are between the gate's two machines."""
         line = gate._admission
-        hold, resume = line.hold, line.resume
-        self.line.held(self.world.now, gate._hold_s)
+        pause, resume = line.pause, line.resume
+        self.line.paused(self.world.now, gate._hold_s)
 
-        def spy_hold(limit_s: float, now: float) -> Any:
-            self.line.held(now, limit_s)
-            return hold(limit_s, now)
+        def spy_pause(limit_s: float, now: float) -> Any:
+            self.line.paused(now, limit_s)
+            return pause(limit_s, now)
 
         def spy_resume(now: float) -> Any:
-            if line.held:
+            if line.paused:
                 self.line.resumed(now)
             return resume(now)
 
-        line.hold = spy_hold  # type: ignore[method-assign]
+        line.pause = spy_pause  # type: ignore[method-assign]
         line.resume = spy_resume  # type: ignore[method-assign]
 
     # What a driver does
@@ -188,7 +189,7 @@ class Site:
         self.line.decided(now, decisions)
         self.line.settled(now)
         self.line.agree(self.gate.in_flight, self.gate.queued)
-        held = self.gate._admission.held
+        held = self.gate._admission.paused
         assert held is (self.gate.state is not EngineState.AWAKE), "capacity 0 unless awake"
         self.decisions += decisions
         for decision in decisions:

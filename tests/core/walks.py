@@ -25,11 +25,13 @@ from tornado_frontdoor.core.request import Ticket, TicketState
 WEIGHTS_OF_EVENTS = {
     "arrive": 34,
     "come_and_go": 4,
-    "end_flight": 24,
+    "end_flight": 20,
+    "cool": 8,
+    "let_go": 3,
     "leave_line": 8,
     "finish_again": 3,
     "expire": 6,
-    "hold": 5,
+    "pause": 5,
     "resume": 7,
     "change_limits": 5,
     "drain": 1,
@@ -57,7 +59,7 @@ class Walk:
         self.line = controller(limits)
         exact = self.grid_s is not None
         self.model = (
-            NaiveLine(limits.cap, limits.queue, limits.queue_timeout_s)
+            NaiveLine(limits.cap, limits.queue, limits.queue_timeout_s, limits.cooling_limit_s)
             if by_model and exact
             else None
         )
@@ -66,12 +68,14 @@ class Walk:
                 limits.cap,
                 limits.queue,
                 limits.queue_timeout_s,
+                cooling_limit_s=limits.cooling_limit_s,
                 tolerance_s=0.0 if exact else 1e-9,
             )
             if by_laws
             else None
         )
         self.inside: dict[int, Ticket] = {}
+        self.cooling: dict[int, Ticket] = {}
         self.gone: list[Ticket] = []
 
     def run(self, steps: int = 60) -> "Walk":
@@ -106,7 +110,7 @@ class Walk:
 
     def end_flight(self) -> None:
         """Someone in flight ends; in the same instant perhaps the one who got the slot too."""
-        flying = [t for t in self.inside.values() if t.state is TicketState.IN_FLIGHT]
+        flying = self._in_state(TicketState.IN_FLIGHT)
         if not flying:
             return
         deadline_s = self.line.next_deadline()
@@ -116,6 +120,45 @@ class Walk:
         if granted and self.rng.random() < 0.2:
             self.met["granted and given up in one instant"] += 1
             self._finish(granted[0])
+
+    def cool(self) -> None:
+        """Someone in flight goes away, and the engine does not know yet; twice changes nothing."""
+        flying = self._in_state(TicketState.IN_FLIGHT)
+        if self.rng.random() < 0.2:
+            flying = [*self.inside.values()]
+        if not flying:
+            return
+        ticket = self.rng.choice(flying)
+        if ticket.state is TicketState.QUEUED:
+            self.met["cooled while it waited"] += 1
+            self._finish(ticket, self.line.cool)
+            return
+        moves = self.line.cool(ticket, self.now)
+        self.cooling[ticket.number] = self.inside.pop(ticket.number)
+        self.met["began to cool"] += 1
+        self._judge(
+            f"cool {ticket.number}",
+            moves,
+            lambda witness: witness.cools(self.now, ticket.number, Outcome.CLIENT_GONE_STREAMING),
+            lambda model: model.cool(ticket.number, self.now),
+        )
+        if ticket.state is TicketState.COOLING:
+            assert not self.line.cool(ticket, self.now), "cooling twice decides nothing"
+
+    def let_go(self) -> None:
+        """The engine lets go of someone who cools."""
+        if not self.cooling:
+            return
+        ticket = self.rng.choice(list(self.cooling.values()))
+        del self.cooling[ticket.number]
+        self.gone.append(ticket)
+        moves = self.line.finish(ticket, self.now)
+        self._judge(
+            f"let go {ticket.number}",
+            moves,
+            lambda witness: witness.let_go(self.now, ticket.number),
+            lambda model: model.finish(ticket.number, self.now),
+        )
 
     def leave_line(self) -> None:
         """Someone who waits goes away."""
@@ -139,20 +182,20 @@ class Walk:
         deadline_s = self.line.next_deadline()
         assert deadline_s is None or deadline_s > self.now, "expire leaves nothing for this instant"
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """The engine is not awake any more, or its depth changes."""
         limit_s = self.rng.choice((0.5, 1.0, 3.0, 8.0, inf))
-        self.met["hold while held"] += self.line.held
+        self.met["pause while paused"] += self.line.paused
         self._judge(
-            f"hold {limit_s}",
-            self.line.hold(limit_s, self.now),
-            lambda witness: witness.held(self.now, limit_s),
-            lambda model: model.hold(limit_s, self.now),
+            f"pause {limit_s}",
+            self.line.pause(limit_s, self.now),
+            lambda witness: witness.paused(self.now, limit_s),
+            lambda model: model.pause(limit_s, self.now),
         )
 
     def resume(self) -> None:
         """The engine is proven awake; where it was not held, nothing happens."""
-        if not self.line.held:
+        if not self.line.paused:
             assert not self.line.resume(self.now)
             return
         self.met["resume with a line"] += bool(self.line.queued)
@@ -168,11 +211,12 @@ class Walk:
         new = self._draw_limits()
         self.met["limits changed with a line"] += bool(self.line.queued)
         told = (new.cap, new.queue, new.queue_timeout_s)
+        cooling_s = new.cooling_limit_s
         self._judge(
             f"change {told}",
             self.line.change_limits(new, self.now),
-            lambda witness: witness.limits_changed(self.now, *told),
-            lambda model: model.change_limits(*told, self.now),
+            lambda witness: witness.limits_changed(self.now, *told, cooling_s),
+            lambda model: model.change_limits(*told, self.now, cooling_s),
         )
 
     def drain(self) -> None:
@@ -192,7 +236,11 @@ class Walk:
             cap=self.rng.choice((1, 1, 2, 3, 6, None)),
             queue=self.rng.choice((0, 1, 2, 4, 8)),
             queue_timeout_s=self.rng.choice((0.5, 1.0, 2.0, 5.0)),
+            cooling_limit_s=self.rng.choice((0.0, 0.25, 1.0, 2.0)),
         )
+
+    def _in_state(self, state: TicketState) -> list[Ticket]:
+        return [ticket for ticket in self.inside.values() if ticket.state is state]
 
     def _draw_pause(self) -> float:
         if self.grid_s is None:
@@ -211,12 +259,18 @@ class Walk:
 
     def _tick(self, deadline_s: float) -> None:
         self.now = max(self.now, deadline_s)
-        before = self.line.queued
+        before = self.line.queued + self.line.cooling
         self.expire()
-        assert self.line.queued < before, "expire at next_deadline() makes progress"
+        assert self.line.queued + self.line.cooling < before, (
+            "expire at next_deadline() makes progress"
+        )
 
-    def _finish(self, ticket: Ticket) -> Sequence[AdmissionEvent]:
-        moves = self.line.finish(ticket, self.now)
+    def _finish(
+        self,
+        ticket: Ticket,
+        verb: Callable[[Ticket, float], Sequence[AdmissionEvent]] | None = None,
+    ) -> Sequence[AdmissionEvent]:
+        moves = (verb or self.line.finish)(ticket, self.now)
         self.inside.pop(ticket.number, None)
         self.gone.append(ticket)
         self._judge(
@@ -235,12 +289,16 @@ class Walk:
         ask: Callable[[NaiveLine], list[Seen]],
     ) -> None:
         told = seen(moves)
-        words = [f"{one.reason.value if one.reason else 'admit'} {one.number}" for one in told]
+        words = [f"{_word(one)} {one.number}" for one in told]
         self.trace.append(f"{self.now:.9f} {event} -> {', '.join(words) or '-'}")
         for one in told:
             if one.reason is not None:
                 self.met[one.reason.value] += 1
                 self.gone.append(self.inside.pop(one.number))
+            elif one.cooled:
+                self.met["cooled by the limit"] += 1
+                self.met["cooled, and let somebody in"] += len(told) > 1
+                self.gone.append(self.cooling.pop(one.number))
         if self.witness is not None:
             self._ask_witness(self.witness, told, tell)
         if self.model is not None:
@@ -257,38 +315,52 @@ class Walk:
         if tell is not None:
             tell(witness)
         for one in told:
-            if one.reason is None:
-                witness.admitted(self.now, one.number, one.waited_s, one.held_s)
+            if one.cooled:
+                witness.cooled(self.now, one.number)
+            elif one.reason is None:
+                witness.admitted(self.now, one.number, one.waited_s, one.paused_s)
             else:
                 witness.refused(self.now, one.number, one.reason)
         witness.settled(self.now)
-        witness.agree(self.line.in_flight, self.line.queued)
+        witness.agree(self.line.in_flight, self.line.queued, self.line.cooling)
 
     def _compare(self, model: NaiveLine, told: list[Seen], right: list[Seen]) -> None:
         assert told == right, f"decided {told}, by the rules it is {right}"
         assert [ticket.number for ticket in self.line.waiting()] == [
             waiter.number for waiter in model.waiting
         ]
-        assert self.line.in_flight == model.used
+        assert self.line.in_flight == model.in_flight
+        assert self.line.cooling == model.slots_cooling
         assert self.line.next_deadline() == model.next_deadline()
 
-    def _finish_everything(self) -> None:
-        if self.rng.random() < 0.5 or self.line.next_deadline() is None:
-            self.resume()
-        flying = [t for t in self.inside.values() if t.state is TicketState.IN_FLIGHT]
-        for ticket in flying:
+    def _finish_flights(self) -> None:
+        """Finish whoever is in flight, and let time run while it does something."""
+        for ticket in self._in_state(TicketState.IN_FLIGHT):
             self._finish(ticket)
         while (deadline_s := self.line.next_deadline()) is not None:
             self._tick(deadline_s)
-            for ticket in [*self.inside.values()]:
-                if ticket.state is TicketState.IN_FLIGHT:
-                    self._finish(ticket)
-        for ticket in [*self.inside.values()]:
-            if ticket.state is TicketState.IN_FLIGHT:
+            for ticket in self._in_state(TicketState.IN_FLIGHT):
                 self._finish(ticket)
-        assert (self.line.in_flight, self.line.queued) == (0, 0), "everything ends"
+        for ticket in self._in_state(TicketState.IN_FLIGHT):
+            self._finish(ticket)
+
+    def _finish_everything(self) -> None:
+        if self.rng.random() < 0.5:
+            self.resume()
+        self._finish_flights()
+        if self.line.queued:  # paused without a limit
+            self.resume()
+            self._finish_flights()
+        left = self.line.in_flight, self.line.cooling, self.line.queued
+        assert left == (0, 0, 0), "everything ends"
         if self.witness is not None:
             self.witness.at_rest()
+
+
+def _word(one: Seen) -> str:
+    if one.cooled:
+        return "cooled"
+    return "admit" if one.reason is None else one.reason.value
 
 
 def parse_seeds(text: str) -> list[int]:

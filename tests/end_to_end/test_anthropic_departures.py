@@ -192,7 +192,12 @@ def test_a_storm_of_departures_and_deaths_ends_at_zero(seed: int) -> None:
 
     async def scenario() -> None:
         async with doorway(
-            cap=6, queue=8, queue_timeout_s=0.3, read_timeout_s=0.5, chunk_timeout_s=0.3
+            {"notice_ms": 8 * (seed % 2)},
+            cap=6,
+            queue=8,
+            queue_timeout_s=0.3,
+            read_timeout_s=0.5,
+            chunk_timeout_s=0.3,
         ) as door:
             door.app.door.keep_alive_s = 0.05
             rng = random.Random(seed)
@@ -200,7 +205,7 @@ def test_a_storm_of_departures_and_deaths_ends_at_zero(seed: int) -> None:
             streams = [random.Random(rng.random()) for _ in range(300)]
             await asyncio.gather(*(one_of_the_storm(door, own, seen) for own in streams))
             await door.at_rest()
-            assert door.stats()["max_concurrent"] <= 6
+            assert door.stats()["max_sequences"] <= 6, "above the cap, at the engine"
             assert set(seen) <= {0, 200, 400, 401, 404, 429, 500, 502, 503, 504, 529}
             assert {0, 200, 404, 529} <= set(seen)
             assert len(door.lines) == 300

@@ -206,9 +206,11 @@ class Doorway:
         gates += [u.side_door.gate for u in self.app.pool.everyone()]
         return {
             "in_flight": sum(gate.in_flight for gate in gates),
+            "cooling": sum(gate.cooling for gate in gates),
             "queued": sum(gate.queued for gate in gates),
             "duplicate_finishes": sum(gate.duplicate_finishes for gate in gates),
             "leases": sum(len(u.keeper._waiting) for u in self.app.pool.everyone()),
+            "lingering": sum(len(u.keeper._cooling) for u in self.app.pool.everyone()),
             "transfers": self.app.pool.client.in_flight,
             "watched": len(self.app._departures),
             "passages": len(self.app.door.under_way),

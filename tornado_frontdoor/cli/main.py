@@ -48,6 +48,7 @@ Options of stand-in:
   --hold S                  Seconds before an answer begins; exp:S draws them. [default: 0]
   --tokens N                Tokens in an answer. [default: 16]
   --gap-ms MS               Milliseconds between two tokens of a stream. [default: 20]
+  --notice-ms MS            Milliseconds until it notices a client's departure. [default: 0]
   --sleep-mode              Have vLLM's sleep routes.
   --vllm VERSION            Behave like this vLLM. [default: 0.33]
   --log FILE                A line whenever the number in flight changes.
@@ -234,6 +235,7 @@ def _stand_in(arguments: Arguments) -> int:
             hold=arguments["--hold"],
             tokens=_number(arguments, "--tokens", int),
             gap_ms=_number(arguments, "--gap-ms", float),
+            notice_ms=_number(arguments, "--notice-ms", float),
             sleep_mode=arguments["--sleep-mode"],
             vllm=arguments["--vllm"],
             log=arguments["--log"],

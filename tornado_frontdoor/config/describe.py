@@ -169,6 +169,7 @@ def _upstream_json(upstream: UpstreamSettings) -> Json:
         "connect_timeout_s": upstream.connect_timeout_s,
         "read_timeout_s": upstream.read_timeout_s,
         "chunk_timeout_s": upstream.chunk_timeout_s,
+        "cooling_limit_s": upstream.cooling_limit_s,
         "anthropic": upstream.anthropic,
         "sleeps": sleep is not None,
         "idle_sleep_s": sleep.idle_sleep_s if sleep else None,

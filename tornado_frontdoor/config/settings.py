@@ -123,6 +123,7 @@ class UpstreamSettings:
     connect_timeout_s: float = 5
     read_timeout_s: float = 900
     chunk_timeout_s: float = 120
+    cooling_limit_s: float = 2
     anthropic: Literal["translate", "native"] = "translate"
     admission: AdmissionSettings | None = None
     sleep: SleepSettings | None = None

@@ -1,14 +1,15 @@
-"""Admission to one upstream: one cap, one bounded line in order of arrival, one wait limit.
+"""Admission to one upstream: one cap, one bounded queue in order of arrival, one wait limit.
 
 Rule 1: every change of a ticket's state happens in this file.
 Rule 2: this file knows no dialect, no socket, no engine and no wall clock.
 
-    state      | arrive                    | grant     | expire, drain | finish
-    -----------+---------------------------+-----------+---------------+-------
-    NEW        | IN_FLIGHT, QUEUED or GONE | -         | -             | no-op
-    QUEUED     | TicketError               | IN_FLIGHT | GONE          | GONE
-    IN_FLIGHT  | TicketError               | -         | -             | GONE
-    GONE       | TicketError               | -         | -             | no-op
+    state      | arrive                    | grant     | expire, drain | cool    | finish
+    -----------+---------------------------+-----------+---------------+---------+-------
+    NEW        | IN_FLIGHT, QUEUED or GONE | -         | -             | no-op   | no-op
+    QUEUED     | TicketError               | IN_FLIGHT | GONE          | GONE    | GONE
+    IN_FLIGHT  | TicketError               | -         | -             | COOLING | GONE
+    COOLING    | TicketError               | -         | GONE          | no-op   | GONE
+    GONE       | TicketError               | -         | -             | no-op   | no-op
 
 `adopt` takes a NEW ticket straight to IN_FLIGHT, whatever the cap: it runs already, because an
 earlier owner of this gate let it in. Nobody else is let in while that is above the cap.
@@ -17,57 +18,47 @@ earlier owner of this gate let it in. Nobody else is let in while that is above 
 ticket that is granted and given up in one instant cannot leak its slots. Finishing a ticket twice
 changes nothing and is counted.
 
-While the controller is *held* (its engine is not awake) capacity is 0: everyone waits, in the same
-line, under the same bound. Two clocks measure a wait, and only one of them runs at a time: the time
-spent while held counts against the hold limit, the rest against `queue_timeout_s`. Both marks grow
-in order of arrival, so the head of the line is always the first to expire.
+A request that was broken off is not yet over for its engine, which reads the close later. `cool`
+says so: the ticket is not in flight any more and keeps its slots until `finish` tells that the
+engine has let go, or until `cooling_limit_s` has passed, told as `Cooled`. A drain leaves it alone.
 
-At one instant the order is: completions, departures, expiries, arrivals. So whatever can free a
-slot (`finish`, `resume`, `change_limits`) leaves alone a waiter whose limit falls on this very
-instant, as the slot may be for it; `expire` and `arrive` do not.
+While the controller is *paused* (its engine is not awake) capacity is 0: everyone waits, in the
+same queue, under the same bound. Two clocks measure a wait, and only one of them runs at a time:
+the time spent while paused counts against the pause limit, the rest against `queue_timeout_s`. Both
+marks grow in order of arrival, so the head of the queue is always the first to expire.
+
+At one instant the order is: completions (also those by `cooling_limit_s`), departures, expiries,
+arrivals. So whatever can free a slot (`finish`, `resume`, `change_limits`) leaves alone a waiter
+whose limit falls on this very instant, as the slot may be for it; `expire` and `arrive` do not,
+once those are let in whom a slot that has cooled makes room for.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from tornado_frontdoor.core.decisions import Admit, Reason
+from tornado_frontdoor.core.decisions import Admit, Cooled, Reason
+from tornado_frontdoor.core.limits import AdmissionLimits
 from tornado_frontdoor.core.request import Ticket, TicketState
+
+__all__ = [
+    "AdmissionController",
+    "AdmissionEvent",
+    "AdmissionLimits",
+    "Rejected",
+    "TicketError",
+]
 
 _NEW = TicketState.NEW
 _QUEUED = TicketState.QUEUED
 _IN_FLIGHT = TicketState.IN_FLIGHT
+_COOLING = TicketState.COOLING
 _GONE = TicketState.GONE
 
 
 class TicketError(Exception):
-    """A bug of the driver: a ticket was put into a line for a second time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionLimits:
-    """What one gate may hold. No field has a default: a silent limit is a surprise.
-
-    With `cap` None nothing is limited while the engine is awake, and `queue` bounds those who wait
-    for it to wake. Raises ValueError for limits that cannot work.
-    """
-
-    cap: int | None
-    """Slots that may be in flight (>= 1)."""
-    queue: int
-    """Places in the line (>= 0)."""
-    queue_timeout_s: float
-    """Longest wait for a slot of an awake engine (> 0)."""
-
-    def __post_init__(self) -> None:
-        if self.cap is not None and self.cap < 1:
-            raise ValueError(f"cap must be at least 1, not {self.cap}")
-        if self.queue < 0:
-            raise ValueError(f"queue must be at least 0, not {self.queue}")
-        if not self.queue_timeout_s > 0:
-            raise ValueError(f"queue_timeout_s must be above 0, not {self.queue_timeout_s}")
+    """A bug of the driver: a ticket was put into a queue for a second time."""
 
 
 class Rejected(NamedTuple):
@@ -77,45 +68,61 @@ class Rejected(NamedTuple):
     reason: Reason
 
 
-AdmissionEvent = Admit | Rejected
+AdmissionEvent = Admit | Rejected | Cooled
 _NOTHING: tuple[AdmissionEvent, ...] = ()
 
 
 class AdmissionController:
-    """The line before one upstream. Not thread-safe, never blocks.
+    """The queue before one upstream. Not thread-safe, never blocks.
 
-    Each call and each move is O(1), but for `waiting` and `change_limits`, which walk the line.
+    Each call and each event is O(1), but for `waiting` and `change_limits`, which walk the queue.
     `now` is the instant of the call in monotonic seconds; it never goes back.
     """
 
     def __init__(self, limits: AdmissionLimits) -> None:
-        self._line: OrderedDict[int, Ticket] = OrderedDict()
+        self._queue: OrderedDict[int, Ticket] = OrderedDict()
+        self._cooling: OrderedDict[int, Ticket] = OrderedDict()
         self._arrivals = 0
         self._used = 0
+        self._used_cooling = 0
         self._draining = False
-        self._held = False
-        self._hold_limit_s = inf
-        self._held_since_s = 0.0
-        self._held_total_s = 0.0
+        self._paused = False
+        self._pause_limit_s = inf
+        self._paused_since_s = 0.0
+        self._paused_total_s = 0.0
         self.duplicate_finishes = 0
         self._take(limits)
+
+    def __repr__(self) -> str:
+        state = "paused" if self._paused else "draining" if self._draining else "open"
+        limits = self.limits
+        cap = "no cap" if limits.cap is None else f"cap {limits.cap}"
+        return (
+            f"<AdmissionController {state}, {cap}: {self.in_flight} in flight, "
+            f"{self.cooling} cooling, {self.queued} of {limits.queue} queued>"
+        )
 
     # What can be asked
 
     @property
     def in_flight(self) -> int:
-        """Slots taken now."""
-        return self._used
+        """Slots of requests that are under way now."""
+        return self._used - self._used_cooling
+
+    @property
+    def cooling(self) -> int:
+        """Slots of requests that were broken off, and that the engine may still work on."""
+        return self._used_cooling
 
     @property
     def queued(self) -> int:
         """Tickets that wait now."""
-        return len(self._line)
+        return len(self._queue)
 
     @property
-    def held(self) -> bool:
+    def paused(self) -> bool:
         """Whether capacity is 0 because the engine is not awake."""
-        return self._held
+        return self._paused
 
     @property
     def draining(self) -> bool:
@@ -123,52 +130,53 @@ class AdmissionController:
         return self._draining
 
     def waiting(self) -> tuple[Ticket, ...]:
-        """Return the line, head first."""
-        return tuple(self._line.values())
+        """Return the queue, head first."""
+        return tuple(self._queue.values())
 
     def next_deadline(self) -> float | None:
-        """Return the instant at which `expire` has something to do, or None while nobody waits."""
-        if not self._line:
-            return None
-        deadline_s = self._deadline(next(iter(self._line.values())))
+        """Return the instant at which `expire` has something to do; None: there is none."""
+        deadline_s = inf
+        if self._queue:
+            deadline_s = self._deadline(next(iter(self._queue.values())))
+        if self._cooling:
+            deadline_s = min(deadline_s, self._cool_s(next(iter(self._cooling.values()))))
         return None if deadline_s == inf else deadline_s
 
     # What can happen
 
     def arrive(self, ticket: Ticket, now: float, waited_s: float = 0.0) -> Sequence[AdmissionEvent]:
-        """Put a new ticket into flight, into the line, or turn it away.
+        """Put a new ticket into flight, into the queue, or turn it away.
 
-        `waited_s`: what it has waited in the line of an earlier owner of this gate; those come
+        `waited_s`: what it has waited in the queue of an earlier owner of this gate; those come
         first and in their order, so that nobody behind them has waited for longer.
         """
         if ticket.state is not _NEW:
             raise TicketError(f"{ticket!r} has arrived before")
-        moves: list[AdmissionEvent] = []
-        if self._line:
-            self._expire_until(now, moves)
-            self._grant(now, moves)
+        events: list[AdmissionEvent] = []
+        if self._queue or self._cooling:
+            self._let_time_pass(now, events)
         self._arrivals += 1
         ticket.number = self._arrivals
         ticket.arrived_s = now - waited_s
         weight = ticket.weight
         if self._draining:
-            self._turn(ticket, Reason.DRAINING, moves)
+            self._reject(ticket, Reason.DRAINING, events)
         elif weight > self._cap:
             # It could never run, so it must not stand at the head and block everyone behind it.
-            self._turn(ticket, Reason.BAD_REQUEST, moves)
-        elif not self._held and not self._line and self._used + weight <= self._cap:
+            self._reject(ticket, Reason.BAD_REQUEST, events)
+        elif not self._paused and not self._queue and self._used + weight <= self._cap:
             ticket.state = _IN_FLIGHT
             ticket.admitted_s = now
             self._used += weight
-            moves.append(Admit(ticket, waited_s, 0.0))
-        elif len(self._line) < self._places():
+            events.append(Admit(ticket, waited_s, 0.0))
+        elif len(self._queue) < self._places():
             ticket.state = _QUEUED
             ticket.awake_mark_s = self._awake_s(now) - waited_s
-            ticket.held_mark_s = self._held_s(now)
-            self._line[ticket.number] = ticket
+            ticket.paused_mark_s = self._paused_s(now)
+            self._queue[ticket.number] = ticket
         else:
-            self._turn(ticket, Reason.QUEUE_FULL, moves)
-        return moves
+            self._reject(ticket, Reason.QUEUE_FULL, events)
+        return events
 
     def adopt(self, ticket: Ticket, now: float) -> None:
         """Count a new ticket as in flight: it runs already, let in by an earlier owner."""
@@ -182,65 +190,85 @@ class AdmissionController:
 
     def finish(self, ticket: Ticket, now: float) -> Sequence[AdmissionEvent]:
         """End a ticket, wherever it is; returns whom that lets in."""
-        if ticket.state is _IN_FLIGHT:
+        state = ticket.state
+        if state is _IN_FLIGHT:
             self._used -= ticket.weight
             assert self._used >= 0
-        elif ticket.state is _QUEUED:
-            del self._line[ticket.number]
+        elif state is _QUEUED:
+            del self._queue[ticket.number]
+        elif state is _COOLING:
+            self._let_go(ticket)
         else:
             self.duplicate_finishes += 1
             return _NOTHING
         ticket.state = _GONE
-        if not self._line:
+        if not self._queue and not self._cooling:
             return _NOTHING
-        moves: list[AdmissionEvent] = []
-        self._expire_before(now, moves)
-        self._grant(now, moves)
-        return moves
+        events: list[AdmissionEvent] = []
+        self._free(now, events)
+        return events
+
+    def cool(self, ticket: Ticket, now: float) -> Sequence[AdmissionEvent]:
+        """Take that a request was broken off, and that its engine has not let go of it yet.
+
+        Whoever is not in flight has nothing to cool: then it is `finish`.
+        """
+        if ticket.state is _COOLING:
+            return _NOTHING
+        if ticket.state is not _IN_FLIGHT:
+            return self.finish(ticket, now)
+        ticket.state = _COOLING
+        ticket.cooling_since_s = now
+        self._cooling[ticket.number] = ticket
+        self._used_cooling += ticket.weight
+        events: list[AdmissionEvent] = []
+        self._free(now, events)
+        return events
 
     def expire(self, now: float) -> Sequence[AdmissionEvent]:
-        """Turn away everyone whose limit has come; returns them and whom that lets in."""
-        if not self._line:
+        """End everything whose limit has come: slots that cool, then waiters."""
+        if not self._queue and not self._cooling:
             return _NOTHING
-        moves: list[AdmissionEvent] = []
-        self._expire_until(now, moves)
-        self._grant(now, moves)
-        return moves
+        events: list[AdmissionEvent] = []
+        self._let_time_pass(now, events)
+        return events
 
-    def hold(self, limit_s: float, now: float) -> Sequence[AdmissionEvent]:
-        """Set capacity to 0 until `resume`; the line may wait `limit_s` in all while held.
+    def pause(self, limit_s: float, now: float) -> Sequence[AdmissionEvent]:
+        """Set capacity to 0 until `resume`; the queue may wait `limit_s` in all while paused.
 
-        Calling it again while held changes the limit, for those who wait already too.
+        Calling it again while paused changes the limit, for those who wait already too.
         """
-        moves: list[AdmissionEvent] = []
-        self._expire_before(now, moves)  # by the clock that ran until now
-        if not self._held:
-            self._held = True
-            self._held_since_s = now
-        self._hold_limit_s = limit_s
-        self._expire_until(now, moves)
-        return moves
+        events: list[AdmissionEvent] = []
+        self._cool_until(now, events)
+        self._expire_before(now, events)  # by the clock that ran until now
+        if not self._paused:
+            self._paused = True
+            self._paused_since_s = now
+        self._pause_limit_s = limit_s
+        self._expire_until(now, events)
+        return events
 
     def resume(self, now: float) -> Sequence[AdmissionEvent]:
         """Give the capacity back: the engine is proven awake."""
-        if not self._held:
+        if not self._paused:
             return _NOTHING
-        moves: list[AdmissionEvent] = []
-        self._expire_before(now, moves)  # by the clock that ran until now
-        self._held_total_s += now - self._held_since_s
-        self._held = False
-        self._expire_before(now, moves)  # a shorter queue_timeout_s may have come meanwhile
-        self._grant(now, moves)
-        return moves
+        events: list[AdmissionEvent] = []
+        self._cool_until(now, events)
+        self._expire_before(now, events)  # by the clock that ran until now
+        self._paused_total_s += now - self._paused_since_s
+        self._paused = False
+        self._expire_before(now, events)  # a shorter queue_timeout_s may have come meanwhile
+        self._grant(now, events)
+        return events
 
     def drain(self) -> Sequence[AdmissionEvent]:
-        """Refuse the line and every newcomer from now on; those in flight run to their end."""
+        """Refuse the queue and every newcomer from now on; those in flight run to their end."""
         self._draining = True
-        moves: list[AdmissionEvent] = []
-        while self._line:
-            _, ticket = self._line.popitem(last=False)
-            self._turn(ticket, Reason.DRAINING, moves)
-        return moves
+        events: list[AdmissionEvent] = []
+        while self._queue:
+            _, ticket = self._queue.popitem(last=False)
+            self._reject(ticket, Reason.DRAINING, events)
+        return events
 
     def change_limits(self, limits: AdmissionLimits, now: float) -> Sequence[AdmissionEvent]:
         """Take new limits at once. Nobody in flight is touched, nobody who waits loses a place.
@@ -248,13 +276,14 @@ class AdmissionController:
         Only a waiter that is now heavier than the cap is turned away: it could never run.
         """
         self._take(limits)
-        moves: list[AdmissionEvent] = []
-        for ticket in [waiter for waiter in self._line.values() if waiter.weight > self._cap]:
-            del self._line[ticket.number]
-            self._turn(ticket, Reason.BAD_REQUEST, moves)
-        self._expire_before(now, moves)
-        self._grant(now, moves)
-        return moves
+        events: list[AdmissionEvent] = []
+        self._cool_until(now, events)
+        for ticket in [waiter for waiter in self._queue.values() if waiter.weight > self._cap]:
+            del self._queue[ticket.number]
+            self._reject(ticket, Reason.BAD_REQUEST, events)
+        self._expire_before(now, events)
+        self._grant(now, events)
+        return events
 
     # How
 
@@ -264,66 +293,100 @@ class AdmissionController:
 
     def _places(self) -> float:
         """Return how many tickets may wait now: the slots that nobody can have are places too."""
-        if not self._held or self._cap == inf:
+        if not self._paused or self._cap == inf:
             return self.limits.queue
         return self.limits.queue + max(0, self._cap - self._used)
 
-    def _turn(self, ticket: Ticket, reason: Reason, moves: list[AdmissionEvent]) -> None:
+    def _reject(self, ticket: Ticket, reason: Reason, events: list[AdmissionEvent]) -> None:
         ticket.state = _GONE
-        moves.append(Rejected(ticket, reason))
+        events.append(Rejected(ticket, reason))
 
-    def _grant(self, now: float, moves: list[AdmissionEvent]) -> None:
-        """Let the line in, head first, until the head does not fit. Nobody overtakes it."""
-        if self._held:
+    def _let_go(self, ticket: Ticket) -> None:
+        del self._cooling[ticket.number]
+        self._used -= ticket.weight
+        self._used_cooling -= ticket.weight
+        assert self._used_cooling >= 0
+
+    def _let_time_pass(self, now: float, events: list[AdmissionEvent]) -> None:
+        """Carry out what is due, in the order of one instant."""
+        if self._cool_until(now, events):
+            self._expire_before(now, events)
+            self._grant(now, events)
+        self._expire_until(now, events)
+        self._grant(now, events)
+
+    def _free(self, now: float, events: list[AdmissionEvent]) -> None:
+        """Give on what has come free: a waiter whose limit is this very instant may get it."""
+        self._cool_until(now, events)
+        self._expire_before(now, events)
+        self._grant(now, events)
+
+    def _cool_until(self, now: float, events: list[AdmissionEvent]) -> bool:
+        """Free the slots whose limit is now or has passed; tells whether there were any."""
+        cooling = self._cooling
+        before = len(cooling)
+        while cooling and self._cool_s(ticket := next(iter(cooling.values()))) <= now:
+            self._let_go(ticket)
+            ticket.state = _GONE
+            events.append(Cooled(ticket))
+        return len(cooling) < before
+
+    def _grant(self, now: float, events: list[AdmissionEvent]) -> None:
+        """Let the queue in, head first, until the head does not fit. Nobody overtakes it."""
+        if self._paused:
             return
-        line = self._line
-        while line:
-            ticket = next(iter(line.values()))
+        queue = self._queue
+        while queue:
+            ticket = next(iter(queue.values()))
             if self._used + ticket.weight > self._cap:
                 return
-            del line[ticket.number]
+            del queue[ticket.number]
             ticket.state = _IN_FLIGHT
             ticket.admitted_s = now
             self._used += ticket.weight
-            held_s = self._held_total_s - ticket.held_mark_s
-            moves.append(Admit(ticket, now - ticket.arrived_s, held_s))
+            paused_s = self._paused_total_s - ticket.paused_mark_s
+            events.append(Admit(ticket, now - ticket.arrived_s, paused_s))
 
-    def _expire_until(self, now: float, moves: list[AdmissionEvent]) -> None:
+    def _expire_until(self, now: float, events: list[AdmissionEvent]) -> None:
         """Turn away those whose limit is now or has passed."""
-        reason = Reason.MODEL_WAKING if self._held else Reason.QUEUE_TIMEOUT
-        line = self._line
-        while line:
-            ticket = next(iter(line.values()))
+        reason = Reason.MODEL_WAKING if self._paused else Reason.QUEUE_TIMEOUT
+        queue = self._queue
+        while queue:
+            ticket = next(iter(queue.values()))
             if self._deadline(ticket) > now:
                 return
-            del line[ticket.number]
-            ticket.held_s = self._held_s(now) - ticket.held_mark_s
-            self._turn(ticket, reason, moves)
+            del queue[ticket.number]
+            ticket.paused_s = self._paused_s(now) - ticket.paused_mark_s
+            self._reject(ticket, reason, events)
 
-    def _expire_before(self, now: float, moves: list[AdmissionEvent]) -> None:
+    def _expire_before(self, now: float, events: list[AdmissionEvent]) -> None:
         """Turn away those whose limit has passed: the timer was late, and a decision stands."""
-        line = self._line
-        while line:
-            ticket = next(iter(line.values()))
+        reason = Reason.MODEL_WAKING if self._paused else Reason.QUEUE_TIMEOUT
+        queue = self._queue
+        while queue:
+            ticket = next(iter(queue.values()))
             if self._deadline(ticket) >= now:
                 return
-            del line[ticket.number]
-            reason = Reason.MODEL_WAKING if self._held else Reason.QUEUE_TIMEOUT
-            ticket.held_s = self._held_s(now) - ticket.held_mark_s
-            self._turn(ticket, reason, moves)
+            del queue[ticket.number]
+            ticket.paused_s = self._paused_s(now) - ticket.paused_mark_s
+            self._reject(ticket, reason, events)
+
+    def _cool_s(self, ticket: Ticket) -> float:
+        """Return when a ticket has cooled for long enough, whatever its engine says."""
+        return ticket.cooling_since_s + self.limits.cooling_limit_s
 
     def _deadline(self, ticket: Ticket) -> float:
         # The one expression for a deadline: timers are armed at it and expiry is judged by it, so
         # that rounding can never make a timer fire too early and find nothing to do.
-        if self._held:
-            left_s = ticket.held_mark_s + self._hold_limit_s - self._held_total_s
-            return self._held_since_s + left_s
-        return ticket.awake_mark_s + self.limits.queue_timeout_s + self._held_total_s
+        if self._paused:
+            left_s = ticket.paused_mark_s + self._pause_limit_s - self._paused_total_s
+            return self._paused_since_s + left_s
+        return ticket.awake_mark_s + self.limits.queue_timeout_s + self._paused_total_s
 
     def _awake_s(self, now: float) -> float:
-        """Return the reading of the clock that stands still while held."""
-        return (self._held_since_s if self._held else now) - self._held_total_s
+        """Return the reading of the clock that stands still while paused."""
+        return (self._paused_since_s if self._paused else now) - self._paused_total_s
 
-    def _held_s(self, now: float) -> float:
-        """Return the reading of the clock that runs only while held."""
-        return self._held_total_s + (now - self._held_since_s if self._held else 0.0)
+    def _paused_s(self, now: float) -> float:
+        """Return the reading of the clock that runs only while paused."""
+        return self._paused_total_s + (now - self._paused_since_s if self._paused else 0.0)

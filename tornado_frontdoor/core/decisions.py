@@ -103,7 +103,7 @@ class Admit(NamedTuple):
     ticket: Ticket
     waited_s: float
     """Seconds in the line, whatever it waited for."""
-    held_s: float
+    paused_s: float
     """The part of `waited_s` during which the engine was not awake."""
 
 
@@ -112,6 +112,12 @@ class Refuse(NamedTuple):
 
     ticket: Ticket
     refusal: Refusal
+
+
+class Cooled(NamedTuple):
+    """The ticket is gone: its slots have cooled for `cooling_limit_s`, and no sign came."""
+
+    ticket: Ticket
 
 
 class EngineState(Enum):
@@ -203,4 +209,4 @@ class GpuGranted(NamedTuple):
 
 
 Command = Perform | Remember | Changed | WakeEnded | Answered | Note | GpuGranted
-Decision = Admit | Refuse | Command
+Decision = Admit | Refuse | Cooled | Command

@@ -1,4 +1,4 @@
-"""One upstream's gate: its line and, where its engine can sleep, its waking, behind one entry.
+"""One upstream's gate: its queue and, where its engine can sleep, its waking, behind one entry.
 
 What drives it calls `arrive` for a new ticket, `finish` for one that ended in whatever way,
 `expire` at `next_deadline()`, and `report` with what came of each `Perform`. Each call returns
@@ -13,15 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from tornado_frontdoor.core.admission import (
-    AdmissionController,
-    AdmissionEvent,
-    AdmissionLimits,
-    Rejected,
-)
+from tornado_frontdoor.core.admission import AdmissionController, AdmissionEvent, Rejected
 from tornado_frontdoor.core.clock import Clock
 from tornado_frontdoor.core.decisions import (
-    Admit,
     Decision,
     EngineState,
     GpuGranted,
@@ -34,6 +28,8 @@ from tornado_frontdoor.core.decisions import (
     WakeEnded,
 )
 from tornado_frontdoor.core.gpu_locks import GpuLocks
+from tornado_frontdoor.core.limits import AdmissionLimits
+from tornado_frontdoor.core.refusals import admission_refusal, waking_refusal
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
 from tornado_frontdoor.core.retry_after import Randomness, RetryAfterEstimator, WakeEstimates
 from tornado_frontdoor.core.wake.control_runner import Gpu, WakeOrder
@@ -42,16 +38,6 @@ from tornado_frontdoor.core.wake.policy import SleepPolicy
 from tornado_frontdoor.engines.base import EngineKind, Report
 
 __all__ = ["AdmissionLimits", "Gate", "GateError", "SleepConfig", "SleepPolicy"]
-
-DRAINING_RETRY_AFTER_S = 5.0
-"""A front door that goes away is usually replaced within seconds."""
-
-
-_WHAT_IT_DOES = {
-    SleepDepth.SLEEPING: "is waking from sleep",
-    SleepDepth.OFFLOADED: "is waking from offload",
-    SleepDepth.RESTARTING: "does not answer, as when it restarts,",
-}
 
 _SUSPICIOUS = (Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_TIMEOUT)
 """Ends after which the engine is looked at: another hand may have put it to sleep."""
@@ -117,6 +103,11 @@ class Gate:
         return self._admission.in_flight
 
     @property
+    def cooling(self) -> int:
+        """Slots of requests that were broken off, and that the engine may still work on."""
+        return self._admission.cooling
+
+    @property
     def queued(self) -> int:
         """Tickets that wait now."""
         return self._admission.queued
@@ -127,7 +118,7 @@ class Gate:
         return self._admission.duplicate_finishes
 
     def waiting(self) -> tuple[Ticket, ...]:
-        """Return the line, head first."""
+        """Return the queue, head first."""
         return self._admission.waiting()
 
     def next_deadline(self) -> float | None:
@@ -190,10 +181,9 @@ class Gate:
         now = self._clock.now()
         self._last_request_s = now
         moves = self._admission.arrive(ticket, now, waited_s)
-        if self._wake is None:
-            return self._decide(moves, now)
-        self._wake.touch(now)
-        return self._settle(self._wake, moves, (), now)
+        if self._wake is not None:
+            self._wake.touch(now)
+        return self._joined(moves, (), now)
 
     def adopt(self, ticket: Ticket) -> Sequence[Decision]:
         """Take over a ticket that is in flight already, whatever the cap and the engine's state."""
@@ -203,20 +193,25 @@ class Gate:
         return () if self._wake is None else self._settle(self._wake, (), (), now)
 
     def finish(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
-        """End a ticket that waits or is in flight; call it when the transfer is over, not before.
+        """End a ticket, wherever it is; for one in flight that is when its transfer is over.
 
-        `outcome` says how it ended; admission treats all ends alike, which is the point.
+        `outcome` says how it ended; admission treats all ends alike, which is the point. For a
+        ticket that cools this is the sign that its engine has let go of it.
         """
         now = self._clock.now()
-        self._last_request_s = now
-        if ticket.state is TicketState.IN_FLIGHT:
-            self._pacer.observe(now - ticket.admitted_s)
-        moves = self._admission.finish(ticket, now)
-        if self._wake is None:
-            return self._decide(moves, now)
-        self._wake.touch(now)
-        orders = self._wake.suspect(now) if outcome in _SUSPICIOUS else ()
-        return self._settle(self._wake, moves, orders, now)
+        if ticket.state is TicketState.COOLING:
+            return self._joined(self._admission.finish(ticket, now), (), now)
+        self._observe(ticket, now)
+        return self._ended(self._admission.finish(ticket, now), outcome, now)
+
+    def cool(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
+        """End a ticket whose engine may not have noticed yet that its request was broken off.
+
+        It keeps its slots until `finish` or, where no sign comes, until `Cooled`.
+        """
+        now = self._clock.now()
+        self._observe(ticket, now)
+        return self._ended(self._admission.cool(ticket, now), outcome, now)
 
     def expire(self) -> Sequence[Decision]:
         """Refuse those whose limit has come, and begin what idleness or a timer asks for."""
@@ -229,12 +224,10 @@ class Gate:
         return self._settle(self._wake, moves, orders, now)
 
     def drain(self) -> Sequence[Decision]:
-        """Refuse the line and all newcomers; those in flight run to their end."""
+        """Refuse the queue and all newcomers; those in flight run to their end."""
         now = self._clock.now()
         moves = self._admission.drain()
-        if self._wake is None:
-            return self._decide(moves, now)
-        return self._settle(self._wake, moves, self._wake.drain(now), now)
+        return self._joined(moves, self._wake.drain(now) if self._wake else (), now)
 
     def change_limits(
         self, limits: AdmissionLimits, wake: SleepPolicy | None = None
@@ -245,11 +238,9 @@ class Gate:
         """
         now = self._clock.now()
         moves = self._admission.change_limits(limits, now)
-        if self._wake is None:
-            return self._decide(moves, now)
-        if wake is not None:
+        if self._wake is not None and wake is not None:
             self._wake.change_limits(wake)
-        return self._settle(self._wake, moves, (), now)
+        return self._joined(moves, (), now)
 
     # What can happen to an engine that sleeps
 
@@ -291,6 +282,20 @@ class Gate:
 
     # How
 
+    def _observe(self, ticket: Ticket, now: float) -> None:
+        self._last_request_s = now
+        if ticket.state is TicketState.IN_FLIGHT:
+            self._pacer.observe(now - ticket.admitted_s)
+
+    def _ended(
+        self, moves: Sequence[AdmissionEvent], outcome: Outcome, now: float
+    ) -> Sequence[Decision]:
+        orders: Sequence[WakeOrder] = ()
+        if self._wake is not None:
+            self._wake.touch(now)
+            orders = self._wake.suspect(now) if outcome in _SUSPICIOUS else ()
+        return self._joined(moves, orders, now)
+
     @property
     def _inside(self) -> int:
         return self._admission.in_flight + self._admission.queued
@@ -299,6 +304,13 @@ class Gate:
         if self._wake is None:
             raise GateError(f"{self.key} has no sleep table")
         return self._wake
+
+    def _joined(
+        self, moves: Sequence[AdmissionEvent], orders: Sequence[WakeOrder], now: float
+    ) -> Sequence[Decision]:
+        if self._wake is None:
+            return self._decide(moves, now)
+        return self._settle(self._wake, moves, orders, now)
 
     def _settle(
         self,
@@ -340,44 +352,26 @@ class Gate:
         if self._admission.queued:
             # Who waits for a restart is not sent away by the good news that it only sleeps.
             hold_s = max(hold_s, self._hold_s)
-        if self._admission.held and hold_s == self._hold_s:
+        if self._admission.paused and hold_s == self._hold_s:
             return ()
         self._hold_s = hold_s
-        return self._admission.hold(hold_s, now)
+        return self._admission.pause(hold_s, now)
 
     def _decide(self, moves: Sequence[AdmissionEvent], now: float) -> Sequence[Decision]:
         if not moves:
             return ()
         return [
-            move if isinstance(move, Admit) else Refuse(move.ticket, self._refusal(move, now))
+            Refuse(move.ticket, self._refusal(move, now)) if isinstance(move, Rejected) else move
             for move in moves
         ]
 
     def _refusal(self, turned: Rejected, now: float) -> Refusal:
-        limits = self._admission.limits
-        match turned.reason:
-            case Reason.QUEUE_FULL:
-                detail = (
-                    f"All {limits.cap} slots of {self.key} are taken and all {limits.queue} "
-                    "places in its line too"
-                )
-                if limits.cap is None:
-                    detail = f"All {limits.queue} places to wait for {self.key} are taken"
-                return Refusal(turned.reason, detail, self.key, self._retry_after_s(now))
-            case Reason.QUEUE_TIMEOUT:
-                detail = f"No slot of {self.key} came free within {limits.queue_timeout_s:g} s"
-                return Refusal(turned.reason, detail, self.key, self._retry_after_s(now))
-            case Reason.DRAINING:
-                detail = "The front door is shutting down"
-                return Refusal(turned.reason, detail, self.key, DRAINING_RETRY_AFTER_S)
-            case Reason.MODEL_WAKING if self._wake is not None:
-                return self._not_awake(self._wake, now)
-            case _:
-                detail = (
-                    f"The request needs {turned.ticket.weight} sequences at once, "
-                    f"and {self.key} admits {limits.cap}"
-                )
-                return Refusal(turned.reason, detail, self.key, param="n")
+        if turned.reason is Reason.MODEL_WAKING and self._wake is not None:
+            return self._not_awake(self._wake, now)
+        limits, weight = self._admission.limits, turned.ticket.weight
+        return admission_refusal(
+            turned.reason, self.key, weight, limits, lambda: self._retry_after_s(now)
+        )
 
     def _not_awake(self, wake: WakeStateMachine, now: float) -> Refusal:
         """Say why a hold was in vain, and when to come back."""
@@ -385,15 +379,11 @@ class Gate:
         assert depth is not None
         began_s = wake.calls.run.began_s if wake.calls.run else wake.down_since_s
         left_s = self._estimates.expected_s(depth, 0.0 if began_s is None else now - began_s)
-        what = _WHAT_IT_DOES[depth]
-        detail = f"{self.key} {what} and was not ready within {self._hold_s:g} s"
-        retry_after_s = wake.limits.retry_after_s(depth)
+        failed = None
         if wake.wake_pause.on(now):
-            pause_s = wake.wake_pause.until_s - now
-            detail += f"; the last try failed ({wake.calls.why}), the next is in {pause_s:.0f} s"
-            retry_after_s = max(retry_after_s, pause_s)
-        reason = Reason.UPSTREAM_DOWN if depth is SleepDepth.RESTARTING else Reason.MODEL_WAKING
-        return Refusal(reason, detail, self.key, retry_after_s, depth, left_s)
+            failed = wake.calls.why, wake.wake_pause.until_s - now
+        retry_after_s = wake.limits.retry_after_s(depth)
+        return waking_refusal(depth, self.key, self._hold_s, retry_after_s, left_s, failed)
 
     def _retry_after_s(self, now: float) -> float:
         cap = self._admission.limits.cap or 1

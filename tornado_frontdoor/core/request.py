@@ -39,6 +39,8 @@ class TicketState(IntEnum):
     NEW = auto()
     QUEUED = auto()
     IN_FLIGHT = auto()
+    COOLING = auto()
+    """Over for its client, and perhaps not for its engine: it keeps its slots a little longer."""
     GONE = auto()
 
 
@@ -46,7 +48,7 @@ class Ticket:
     """One request's place in one gate; `weight` is the number of slots it takes (>= 1).
 
     Only the AdmissionController writes to it. `number` is its order of arrival at the gate;
-    `held_s` is how long it waited for a wake when its limit came.
+    `paused_s` is how long it waited for a wake when its limit came.
     Raises ValueError for a weight below 1, which would lift the cap.
     """
 
@@ -54,9 +56,10 @@ class Ticket:
         "admitted_s",
         "arrived_s",
         "awake_mark_s",
-        "held_mark_s",
-        "held_s",
+        "cooling_since_s",
         "number",
+        "paused_mark_s",
+        "paused_s",
         "state",
         "weight",
     )
@@ -69,9 +72,10 @@ class Ticket:
         self.state = TicketState.NEW
         self.arrived_s = 0.0
         self.admitted_s = 0.0
+        self.cooling_since_s = 0.0
         self.awake_mark_s = 0.0
-        self.held_mark_s = 0.0
-        self.held_s = 0.0
+        self.paused_mark_s = 0.0
+        self.paused_s = 0.0
 
     def __repr__(self) -> str:
         return f"<Ticket {self.number} weight={self.weight} {self.state.name}>"

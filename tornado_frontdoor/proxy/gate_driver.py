@@ -9,10 +9,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
 from time import monotonic
+from typing import Protocol
 
 from tornado_frontdoor.core.decisions import (
     Admit,
     Command,
+    Cooled,
     Decision,
     Outcome,
     Refusal,
@@ -35,6 +37,21 @@ class MonotonicClock:
         return monotonic()
 
 
+class Lingering(Protocol):
+    """What is left of a call that was broken off, until its engine has let go of it."""
+
+    on_over: Callable[[], None] | None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has."""
+        ...
+
+    def close(self) -> None:
+        """Wait for it no longer."""
+        ...
+
+
 class Lease:
     """A ticket in the hands of one request; `close` gives back whatever it holds.
 
@@ -50,11 +67,18 @@ class Lease:
         self.decision: Admit | Refusal | None = None
         self.on_decision: Callable[[Admit | Refusal], None] | None = None
 
-    def close(self, outcome: Outcome) -> None:
-        """End the ticket wherever it is, once the transfer is over; again it does nothing."""
+    def close(self, outcome: Outcome, lingering: Lingering | None = None) -> None:
+        """End the ticket wherever it is, once the transfer is over; again it does nothing.
+
+        Where the transfer was broken off its slots cool until `lingering` is over.
+        """
         self.on_decision = None
-        if self.ticket.state is not TicketState.GONE:
+        if self.ticket.state in (TicketState.GONE, TicketState.COOLING):
+            return
+        if lingering is None or lingering.over:
             self._keeper.finish(self.ticket, outcome)
+        else:
+            self._keeper.cool(self.ticket, outcome, lingering)
 
     def decide(self, decision: Admit | Refusal) -> None:
         """Take what the gate decided."""
@@ -88,6 +112,7 @@ class GateDriver:
         self.on_command: Callable[[Command], None] = _no_engine
         """Carries out what the gate wants done to its engine, in order; set before `begin`."""
         self._waiting: dict[Ticket, Lease] = {}
+        self._cooling: dict[Ticket, Lingering] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -104,8 +129,16 @@ class GateDriver:
         self._waiting.pop(ticket, None)
         self._carry_out(self.gate.finish(ticket, outcome))
 
+    def cool(self, ticket: Ticket, outcome: Outcome, lingering: Lingering) -> None:
+        """Tell the gate that a call was broken off, and later that its engine let go of it."""
+        if self._closed:
+            lingering.close()
+        self._cooling[ticket] = lingering
+        lingering.on_over = lambda: self._let_go(ticket, outcome)
+        self._carry_out(self.gate.cool(ticket, outcome))
+
     def drain(self) -> None:
-        """Refuse the line and all newcomers."""
+        """Refuse the queue and all newcomers."""
         self._carry_out(self.gate.drain())
 
     def change_limits(self, limits: AdmissionLimits, wake: SleepPolicy | None = None) -> None:
@@ -139,8 +172,10 @@ class GateDriver:
         self._carry_out(self.gate.sleep_now(level))
 
     def close(self) -> None:
-        """Stop the timer; nobody may be inside any more."""
+        """Stop the timer and wait for no engine; nobody may be inside any more."""
         self._closed = True
+        for lingering in self._cooling.values():
+            lingering.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -151,6 +186,8 @@ class GateDriver:
                 self._waiting.pop(decision.ticket).decide(decision)
             elif isinstance(decision, Refuse):
                 self._waiting.pop(decision.ticket).decide(decision.refusal)
+            elif isinstance(decision, Cooled):
+                self._cooling.pop(decision.ticket).close()
             else:
                 self.on_command(decision)
         deadline_s = self.gate.next_deadline()
@@ -163,6 +200,10 @@ class GateDriver:
             timer.cancel()
         if not self._closed:
             self._timer = self.loop.call_at(deadline_s, self._on_deadline)
+
+    def _let_go(self, ticket: Ticket, outcome: Outcome) -> None:
+        del self._cooling[ticket]
+        self._carry_out(self.gate.finish(ticket, outcome))
 
     def _on_deadline(self) -> None:
         self._timer = None

@@ -93,11 +93,11 @@ class ProxiedRequest:
         if isinstance(decision, Refusal):
             if self._lease.on_decision is not None:
                 self.record.waited_s = monotonic() - self._lease.ticket.arrived_s
-                self.record.held_s = self._lease.ticket.held_s
+                self.record.held_s = self._lease.ticket.paused_s
             self._refuse(decision)
             return
         self.record.waited_s = decision.waited_s
-        self.record.held_s = decision.held_s
+        self.record.held_s = decision.paused_s
         # The grant may have come in the very turn in which the client left: look once more, so that
         # a request nobody waits for never reaches the engine.
         if decision.waited_s and not self._client.is_still_there():
@@ -216,9 +216,11 @@ class ProxiedRequest:
         self._over = True
         if self._keep_alive_timer is not None:
             self._keep_alive_timer.cancel()
+        lingering = None
         if self._transfer is not None:
             self._transfer.abort()  # does nothing where it is over
-        self._lease.close(outcome)
+            lingering = self._transfer.lingering
+        self._lease.close(outcome, lingering)
         try:
             if ending is not None:
                 self._tell(ending)

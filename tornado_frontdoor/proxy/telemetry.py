@@ -37,6 +37,7 @@ class GateReading(NamedTuple):
 
     upstream: str
     in_flight: int
+    cooling: int
     cap: int | None
     queued: int
     queue: int
@@ -209,7 +210,10 @@ class _GateGauges(Collector):
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Yield the gauges."""
-        in_flight = _gauge("frontdoor_in_flight", "Slots taken now")
+        in_flight = _gauge("frontdoor_in_flight", "Slots of requests that are under way now")
+        cooling = _gauge(
+            "frontdoor_cooling", "Slots of requests that were broken off, until the engine lets go"
+        )
         cap = _gauge("frontdoor_cap", "Slots that may be taken; absent where there is no cap")
         depth = _gauge("frontdoor_queue_depth", "Requests that wait now")
         limit = _gauge("frontdoor_queue_limit", "Places in the line")
@@ -221,13 +225,14 @@ class _GateGauges(Collector):
         for reading in self._readings():
             key = [reading.upstream]
             in_flight.add_metric(key, reading.in_flight)
+            cooling.add_metric(key, reading.cooling)
             depth.add_metric(key, reading.queued)
             limit.add_metric(key, reading.queue)
             if reading.cap is not None:
                 cap.add_metric(key, reading.cap)
             for name in self._state_names:
                 state.add_metric([reading.upstream, name], float(name == reading.state))
-        yield from (in_flight, cap, depth, limit, state)
+        yield from (in_flight, cooling, cap, depth, limit, state)
 
 
 class _LogCounters(Collector):

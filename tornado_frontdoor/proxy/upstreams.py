@@ -73,7 +73,7 @@ class Upstream:
     def idle(self) -> bool:
         """Whether nobody is inside."""
         gates = (self.keeper.gate, self.side_door.gate)
-        return not any(gate.in_flight or gate.queued for gate in gates)
+        return not any(gate.in_flight or gate.cooling or gate.queued for gate in gates)
 
     # Requests
 
@@ -97,6 +97,7 @@ class Upstream:
             connect_timeout_s=settings.connect_timeout_s,
             read_timeout_s=settings.read_timeout_s,
             chunk_timeout_s=settings.chunk_timeout_s,
+            lingers=request.takes_slot,
         )
         return self._client.start(call, receiver)
 
@@ -137,7 +138,7 @@ class Upstream:
         self.keeper.change_limits(limits_of(settings), wake if self.engine else None)
 
     def drain(self) -> None:
-        """Refuse the lines and all newcomers."""
+        """Refuse the queues and all newcomers."""
         self.keeper.drain()
         self.side_door.drain()
 
@@ -153,18 +154,32 @@ class Upstream:
         gate = self.keeper.gate
         limits = gate.limits
         return GateReading(
-            self.settings.key, gate.in_flight, limits.cap, gate.queued, limits.queue, self.state
+            upstream=self.settings.key,
+            in_flight=gate.in_flight,
+            cooling=gate.cooling,
+            cap=limits.cap,
+            queued=gate.queued,
+            queue=limits.queue,
+            state=self.state,
         )
 
 
 def limits_of(settings: UpstreamSettings) -> AdmissionLimits:
-    """Return the limits of a gate; an uncapped upstream's line is only for waiting on a wake."""
+    """Return the limits of a gate; an uncapped upstream's queue is only for waiting on a wake."""
     admission = settings.admission
     if admission is None:
         waiting = settings.sleep.max_waiting if settings.sleep else None
-        return AdmissionLimits(cap=None, queue=waiting or 0, queue_timeout_s=inf)
+        return AdmissionLimits(
+            cap=None,
+            queue=waiting or 0,
+            queue_timeout_s=inf,
+            cooling_limit_s=settings.cooling_limit_s,
+        )
     return AdmissionLimits(
-        cap=admission.cap, queue=admission.queue, queue_timeout_s=admission.queue_timeout_s
+        cap=admission.cap,
+        queue=admission.queue,
+        queue_timeout_s=admission.queue_timeout_s,
+        cooling_limit_s=settings.cooling_limit_s,
     )
 
 

@@ -165,6 +165,7 @@ class Admin:
             "sleep_support": gate.sleep_support,
             "sleep_fault": gate.sleep_fault,
             "in_flight": gate.in_flight,
+            "cooling": gate.cooling,
             "cap": gate.limits.cap,
             "queued": gate.queued,
             "queue": gate.limits.queue if gate.limits.cap is not None else None,

@@ -34,6 +34,7 @@ from tornado.ioloop import IOLoop
 from tornado.platform.asyncio import BaseAsyncIOLoop
 
 from tornado_frontdoor.proxy.curl.handle import end_of, make_handle, prepare, release_body
+from tornado_frontdoor.proxy.curl.handle import silence_of as _silence_of
 from tornado_frontdoor.proxy.curl.transfer import (
     Collector,
     Receiver,
@@ -73,6 +74,7 @@ _ACTION = {
     select.EPOLLOUT: pycurl.CSELECT_OUT,
     select.EPOLLIN | select.EPOLLOUT: pycurl.CSELECT_IN | pycurl.CSELECT_OUT,
 }
+_BROKEN_OFF = (TransferEnd.ABORTED, TransferEnd.SILENT)
 _TIMER = [(pycurl.SOCKET_TIMEOUT, 0)]
 
 
@@ -264,11 +266,24 @@ class UpstreamClient(CurlAsyncHTTPClient):
         if curl is not None:
             transfer.curl = None
             del self._active[curl]
+            if end in _BROKEN_OFF and not self._closed:
+                self._linger(transfer, curl)
             # An unfinished transfer takes its connection with it: the engine sees the close.
             self._multi.remove_handle(curl)
             release_body(curl)
             self._free_list.append(curl)
         transfer.finish(end, detail)
+
+    def _linger(self, transfer: Transfer, curl: Any) -> None:
+        """Keep the connection, so that it can be seen when the engine lets go of the call."""
+        lingering = transfer.linger()
+        if lingering is None:
+            return
+        fd = curl.getinfo(pycurl.ACTIVESOCKET)
+        lingering.follow(fd)
+        # The duplicate would keep libcurl's registration alive after its descriptor is closed.
+        with suppress(OSError, ValueError):
+            self._epoll.unregister(fd)
 
     def _finish_pending_requests(self) -> None:
         queued = 1
@@ -382,9 +397,3 @@ class UpstreamClient(CurlAsyncHTTPClient):
         left_ms = self._multi.timeout()
         if left_ms >= 0:
             self._set_timeout(left_ms)
-
-
-def _silence_of(transfer: Transfer, limit_s: float) -> tuple[TransferEnd, str]:
-    if transfer.sent_s is None:
-        return TransferEnd.CONNECT_FAILED, f"not connected within {limit_s:g} s"
-    return TransferEnd.SILENT, f"no byte for {limit_s:g} s"

@@ -139,3 +139,10 @@ def end_of(transfer: Transfer, error: int | None, message: str) -> tuple[Transfe
     if error in _CONNECT_ERRORS:
         return TransferEnd.CONNECT_FAILED, message
     return TransferEnd.BROKEN, message
+
+
+def silence_of(transfer: Transfer, limit_s: float) -> tuple[TransferEnd, str]:
+    """Say how a transfer ended that was silent for too long."""
+    if transfer.sent_s is None:
+        return TransferEnd.CONNECT_FAILED, f"not connected within {limit_s:g} s"
+    return TransferEnd.SILENT, f"no byte for {limit_s:g} s"

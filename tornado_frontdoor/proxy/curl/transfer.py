@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 import pycurl
 
+from tornado_frontdoor.proxy.curl.lingering import LingeringClose
+
 _log = logging.getLogger(__name__)
 
 STALE_WITHIN_S = 1.0
@@ -81,6 +83,8 @@ class UpstreamCall:
     method: str = "POST"
     body: bytes = b""
     headers: list[tuple[str, str]] = field(default_factory=list)
+    lingers: bool = False
+    """Whether a call that is broken off is followed until the engine has closed it too."""
 
 
 class UpstreamAnswer(NamedTuple):
@@ -132,6 +136,8 @@ class Transfer:
         "first_byte",
         "heard_s",
         "held",
+        "lingering",
+        "lingers",
         "method",
         "paused",
         "receiver",
@@ -148,6 +154,9 @@ class Transfer:
         self.chunk_timeout_s = call.chunk_timeout_s
         self.receiver = receiver
         self.curl: Any = None  # pycurl has no types
+        self.lingers = call.lingers
+        self.lingering: LingeringClose | None = None
+        """Set once the call is broken off and the engine may not have noticed; see `lingers`."""
         self.first_byte = False
         """A byte of the body came (the head alone does not count)."""
         self.paused = False
@@ -244,6 +253,13 @@ class Transfer:
     def doom(self) -> None:
         """Take nothing more: `abort` was called where libcurl could not be told at once."""
         self.doomed = self.paused = True
+        self.linger()
+
+    def linger(self) -> LingeringClose | None:
+        """Return who is to follow the end of a call that was sent and is broken off."""
+        if self.lingering is None and self.lingers and self.sent_s is not None and not self.ended:
+            self.lingering = LingeringClose()
+        return self.lingering
 
     def _receiver_failed(self, where: str) -> None:
         _log.exception("the receiver of %r failed in %s", self, where)

@@ -1,0 +1,69 @@
+"""What a caller is told whom a gate turned away: one refusal for each reason, in no dialect."""
+
+from collections.abc import Callable
+
+from tornado_frontdoor.core.decisions import Reason, Refusal, SleepDepth
+from tornado_frontdoor.core.limits import AdmissionLimits
+
+DRAINING_RETRY_AFTER_S = 5.0
+"""A front door that goes away is usually replaced within seconds."""
+
+_WHAT_IT_DOES = {
+    SleepDepth.SLEEPING: "is waking from sleep",
+    SleepDepth.OFFLOADED: "is waking from offload",
+    SleepDepth.RESTARTING: "does not answer, as when it restarts,",
+}
+
+
+def admission_refusal(
+    reason: Reason,
+    upstream: str,
+    weight: int,
+    limits: AdmissionLimits,
+    retry_after_s: Callable[[], float],
+) -> Refusal:
+    """Say why a ticket of that weight was turned away.
+
+    `retry_after_s` is called only where the answer depends on the crowd, as it draws a number.
+    """
+    cap, queue = limits.cap, limits.queue
+    match reason:
+        case Reason.QUEUE_FULL if cap is None:
+            detail = f"All {queue} places to wait for {upstream} are taken"
+            return Refusal(reason, detail, upstream, retry_after_s())
+        case Reason.QUEUE_FULL:
+            detail = (
+                f"All {cap} slots of {upstream} are taken and all {queue} places in its queue too"
+            )
+            return Refusal(reason, detail, upstream, retry_after_s())
+        case Reason.QUEUE_TIMEOUT:
+            detail = f"No slot of {upstream} came free within {limits.queue_timeout_s:g} s"
+            return Refusal(reason, detail, upstream, retry_after_s())
+        case Reason.DRAINING:
+            detail = "The front door is shutting down"
+            return Refusal(reason, detail, upstream, DRAINING_RETRY_AFTER_S)
+        case _:
+            detail = f"The request needs {weight} sequences at once, and {upstream} admits {cap}"
+            return Refusal(reason, detail, upstream, param="n")
+
+
+def waking_refusal(
+    depth: SleepDepth,
+    upstream: str,
+    hold_s: float,
+    retry_after_s: float,
+    left_s: float | None,
+    failed: tuple[str, float] | None,
+) -> Refusal:
+    """Say that a hold was in vain, and when to come back.
+
+    `left_s` is what a wake is expected to take yet; `failed`: why the last one did, and when the
+    next begins.
+    """
+    detail = f"{upstream} {_WHAT_IT_DOES[depth]} and was not ready within {hold_s:g} s"
+    if failed is not None:
+        why, pause_s = failed
+        detail += f"; the last try failed ({why}), the next is in {pause_s:.0f} s"
+        retry_after_s = max(retry_after_s, pause_s)
+    reason = Reason.UPSTREAM_DOWN if depth is SleepDepth.RESTARTING else Reason.MODEL_WAKING
+    return Refusal(reason, detail, upstream, retry_after_s, depth, left_s)
