@@ -242,18 +242,31 @@ class Doorway:
                 await wire.writer.wait_closed()
 
 
+def with_length(model: str) -> str:
+    """Add a length to the lines of a model, so that no engine is asked for one."""
+    if "max_model_len" in model:
+        return model
+    table = "[models.reasoning.dialect]"
+    return f"{model}\n{'' if table in model else table}\nmax_model_len = 131072"
+
+
 @contextlib.asynccontextmanager
 async def doorway(
     engine: dict[str, Any] | None = None,
     text: dict[str, Any] | None = None,
     url: str | None = None,
+    *,
+    asks_lengths: bool = False,
     **settings: object,
 ) -> AsyncIterator[Doorway]:
     """Run a front door before stand-ins made with `engine` and `text`; all must end at zero.
 
-    `url` puts another engine behind `reasoning`. Afterwards nothing may have been logged as an
-    error, and no task, transfer, slot, lease or watch may be left.
+    `url` puts another engine behind `reasoning`: with `asks_lengths` it is asked for its models'
+    lengths too, else it hears what the test sends and nothing more. Afterwards nothing may have
+    been logged as an error, and no task, transfer, slot, lease or watch may be left.
     """
+    if url is not None and not asks_lengths:
+        settings["model"] = with_length(str(settings.get("model", "")))
     mishaps = Mishaps()
     logging.getLogger().addHandler(mishaps)
     before = asyncio.all_tasks()

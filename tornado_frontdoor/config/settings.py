@@ -5,7 +5,7 @@ compares docs/configuration.md with them. What has no default here is required i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -182,10 +182,14 @@ class Settings:
     host: HostSettings | None = None
     log: LogSettings = field(default_factory=LogSettings)
 
-    def catalog(self) -> Catalog:
-        """Build the catalog that resolves these models, in the file's order."""
+    def catalog(self, lengths: Mapping[tuple[UpstreamKey, str], int] | None = None) -> Catalog:
+        """Build the catalog that resolves these models, in the file's order.
+
+        `lengths` are contexts that engines told of, by upstream and served name: what the file
+        says of a model comes first.
+        """
         return Catalog(
-            [self._target(model) for model in self.models.values()],
+            [self._target(model, lengths or {}) for model in self.models.values()],
             Routes(
                 chat_default=self.routes.chat_default,
                 multipart_chat_default=self.routes.multipart_chat_default,
@@ -193,14 +197,20 @@ class Settings:
             ),
         )
 
-    def _target(self, model: ModelSettings) -> Target:
+    def _target(
+        self, model: ModelSettings, lengths: Mapping[tuple[UpstreamKey, str], int]
+    ) -> Target:
         upstream = self.upstreams[model.upstream]
+        traits = model.dialect
+        if traits.max_model_len is None:
+            length = lengths.get((model.upstream, model.served_name))
+            traits = replace(traits, max_model_len=length)
         return Target(
             model=model.name,
             served_name=model.served_name,
             upstream=model.upstream,
             aliases=model.aliases,
-            traits=model.dialect,
+            traits=traits,
             anthropic=upstream.anthropic,
             max_weight=upstream.admission.cap if upstream.admission else None,
         )

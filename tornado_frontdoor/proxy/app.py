@@ -31,6 +31,7 @@ from tornado_frontdoor.proxy.downstream.browsers import HostRule
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
 from tornado_frontdoor.proxy.downstream.listener import Listener, Service
 from tornado_frontdoor.proxy.engine.journal import JournalError
+from tornado_frontdoor.proxy.engine.model_lengths import ModelLengths
 from tornado_frontdoor.proxy.logs import LineSink, LogWriter, logging_to
 from tornado_frontdoor.proxy.registry import UpstreamRegistry
 from tornado_frontdoor.proxy.routing import FrontDoor
@@ -75,6 +76,7 @@ class App:
         self._hurry = asyncio.Event()
         self._give_up_s = 0.0
         self._listeners: list[Listener] = []
+        self._lengths = ModelLengths(self.pool.client, self._show_models)
         self._put_in_force(settings)
 
     # Up
@@ -179,6 +181,7 @@ class App:
             await server.close_all_connections()
         for listener in self._listeners:
             listener.close()
+        await self._lengths.close()
         await self.pool.close()
         self._departures.close()
 
@@ -215,9 +218,10 @@ class App:
     def _put_in_force(self, settings: Settings) -> None:
         self.pool.apply(settings, self._telemetry)
         self.settings = settings
-        catalog = settings.catalog()
+        untold = {m.upstream for m in settings.models.values() if m.dialect.max_model_len is None}
+        self._lengths.watch({key: settings.upstreams[key].url for key in sorted(untold)})
+        self._show_models()
         for service in (self.door, self.admin):
-            service.catalog = catalog
             service.upstreams = self.pool.current
         server = settings.server
         self.admin.guard.hosts = HostRule(
@@ -228,6 +232,10 @@ class App:
         self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
         for listener in self._listeners:
             listener.place.stall_timeout_s = listener.service.write_stall_timeout_s
+
+    def _show_models(self) -> None:
+        """Have the models known under their names, with what was learned of them."""
+        self.door.catalog = self.admin.catalog = self.settings.catalog(self._lengths.known)
 
 
 def make_surfaces(settings: Settings) -> list[Surface]:

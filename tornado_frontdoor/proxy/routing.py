@@ -95,7 +95,7 @@ class FrontDoor:
         client.body = b""
         try:
             if route.kind is RouteKind.MODELS:
-                client.send(surface.models(call, self._listing()))
+                client.send(surface.models(call, self._listing(route.argument)))
                 return
             decoded = surface.decode(call, self.catalog)
         except Refused as refused:
@@ -142,7 +142,10 @@ class FrontDoor:
         record.bytes_out = client.bytes_out
         self._telemetry.record(record, OUTCOME_OF[refusal.reason])
 
-    def _listing(self) -> list[ListedModel]:
+    def _listing(self, wanted: str | None) -> list[ListedModel]:
+        names = self.catalog.names()
+        if wanted is not None and (target := self.catalog.resolve(wanted)) is not None:
+            names.append((wanted, target))  # by a pattern; a name that is listed is found before it
         return [
             ListedModel(
                 name,
@@ -151,7 +154,7 @@ class FrontDoor:
                 self.upstreams[target.upstream].sleep_depth,
                 self._started_s,
             )
-            for name, target in self.catalog.names()
+            for name, target in names
         ]
 
     def _health(self) -> Document:

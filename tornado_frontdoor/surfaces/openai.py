@@ -334,6 +334,7 @@ def _model_entry(model: ListedModel) -> dict[str, Any]:
         "created": model.created_s,
         "owned_by": "frontdoor",
         "root": model.target.served_name,
+        "max_model_len": model.target.traits.max_model_len,
         "frontdoor": {
             "upstream": model.target.upstream,
             "state": model.state,
