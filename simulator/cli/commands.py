@@ -5,7 +5,7 @@ Rule 2: a wrong option raises UsageError; whoever parsed the command line prints
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from rich.table import Table
 from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser
 from simulator.cli.options import UsageError, replay_of, simulate_of, sweep_of
+from simulator.exact.known import exact_metrics
 from simulator.exact.validate import LIMIT, Finding, cases, findings
 from simulator.model.records import Metrics
 from simulator.model.scenario import Scenario
@@ -31,8 +32,9 @@ from simulator.study.calibrate import Fit, calibrate
 from simulator.study.experiment import ClusterError, Plan, Result, cores, experiment, observe
 from simulator.study.request import StudyRequest
 from simulator.study.sweep import Choice, choose
+from simulator.traffic.access_log import AccessLog
 from simulator.traffic.service_profiles import profile_document
-from simulator.traffic.trace_readers import AccessLog, TraceError
+from simulator.traffic.tables import TraceError
 
 __all__ = ["COMMANDS", "UsageError", "calibrate_log", "replay", "simulate", "sweep", "validate"]
 
@@ -167,11 +169,19 @@ def _experiment(
 def _choice(command: StudyRequest) -> Choice:
     with progress(Console(stderr=True), "sweeping") as on_progress:
         results = _experiment(command, on_progress)
-    known = results[0].replications[0].metrics
-    unknown = [name for name in command.slo if name not in known]
-    if unknown:
-        raise UsageError([f"--slo: {name} is not a metric" for name in unknown])
-    return choose(command.scenarios, results, command.slo)
+    with progress(Console(stderr=True), "with more traffic") as on_progress:
+
+        def stress(scenarios: Sequence[Scenario]) -> list[Result]:
+            return _experiment(replace(command, scenarios=tuple(scenarios)), on_progress)
+
+        return choose(
+            command.scenarios,
+            results,
+            command.slo,
+            exact=exact_metrics,
+            stress=stress,
+            headroom=command.headroom,
+        )
 
 
 def _wide() -> Console:

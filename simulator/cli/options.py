@@ -7,19 +7,33 @@ Rule 2: a combination that would be ignored is a fault.
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
+from math import inf
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
+from simulator.model.records import metric_names
 from simulator.model.scenario import Balancing, Scenario, Tiers
+from simulator.study.capacity import capacity_per_s
 from simulator.study.experiment import Plan, cores
 from simulator.study.request import StudyRequest
-from simulator.traffic.distributions import NEVER, Distribution, empirical
+from simulator.traffic.access_log import AccessLog, read_access_log
+from simulator.traffic.distributions import NEVER, Distribution, Floats, empirical
 from simulator.traffic.retries import NO_RETRY
 from simulator.traffic.service_profiles import PROFILES, MeasuredSeconds, read_profile
-from simulator.traffic.trace_readers import AccessLog, TraceError, read_access_log, read_trace
-from simulator.traffic.workload import Arrivals, Burst, Closed, Modulated, Renewal, Replay, Service
+from simulator.traffic.tables import TraceError
+from simulator.traffic.trace_readers import read_trace
+from simulator.traffic.workload import (
+    Arrivals,
+    Burst,
+    Closed,
+    Modulated,
+    Renewal,
+    Replay,
+    Rows,
+    Service,
+)
 
 __all__ = ["StudyRequest", "UsageError", "replay_of", "simulate_of", "sweep_of"]
 
@@ -30,7 +44,11 @@ DEFAULT_REQUESTS = 20_000
 DEFAULT_REPLICATIONS = 20
 WARMUP_SHARE = 20
 """One request in so many fills the system and is not measured."""
-DEFAULT_SLO = {"lost_share": 0.01}
+DEFAULT_SLO = {"lost_share": 0.01, "wait_p95_s": 5.0}
+"""Without a limit on waits, a long queue before a small cap would always win."""
+DEFAULT_HEADROOM = 0.2
+MOST_BLOCKS = 100_000
+"""Blocks that a recording may be cut into."""
 
 
 def simulate_of(given: Mapping[str, Any]) -> StudyRequest:
@@ -78,15 +96,18 @@ def _command(
     log: AccessLog | None = None,
     name: str = "",
 ) -> StudyRequest:
-    service = _service(options, log)
-    if log is None:
-        arrivals, traffic = _arrivals(options, service, max(caps))
-    else:
-        arrivals, traffic = _recorded(options, Replay(rows=log.rows), name)
     slots = options.take("--slots", parsers.whole(1), 8)
     count, per_replica = options.take("--replicas", parsers.replicas, (1, slots))
     if "--replicas" in options and "--slots" in options:
         options.fault("--slots", "--replicas says it already")
+    trace = _trace(options) if log is None and "--trace" in options else None
+    recording = Replay(rows=log.rows) if log is not None else trace
+    service = _service(options, recording.rows if isinstance(recording, Replay) else None)
+    if log is None:
+        engine = _Engine(max(caps), count, per_replica, service)
+        arrivals, traffic = _arrivals(options, trace, engine)
+    else:
+        arrivals, traffic = _recorded(options, Replay(rows=log.rows), name)
     requests, warmup = _length(options, arrivals)
     base = Scenario(
         cap=caps[0],
@@ -106,6 +127,11 @@ def _command(
     )
     plan = _plan(options, base)
     slo = options.take("--slo", _slo, DEFAULT_SLO)
+    known = metric_names(base)
+    for metric in slo:
+        if metric not in known:
+            options.fault("--slo", f"{metric!r} is not one of {', '.join(known)}")
+    headroom = options.take("--headroom", parsers.at_least(0), DEFAULT_HEADROOM)
     plot = options.take("--plot", parsers.picture, None)
     options.done()
     return StudyRequest(
@@ -115,6 +141,7 @@ def _command(
         json=options.flag("--json"),
         plot=plot,
         slo=slo,
+        headroom=headroom,
         log=log,
     )
 
@@ -155,7 +182,7 @@ def _tiers(options: OptionParser) -> Tiers | None:
     if "--sleep" not in options:
         return None
     seconds = parsers.pair_of(parsers.at_least(0))
-    tiers = Tiers(idle_s=options.take("--sleep", seconds, (0.0, 0.0)))
+    tiers = Tiers(idle_s=options.take("--sleep", _idle_times, (0.0, 0.0)))
     first, second = tiers.idle_s
     if first and second and second <= first:
         options.fault("--sleep", f"level 2 after {second:g} s is not later than level 1")
@@ -167,11 +194,40 @@ def _tiers(options: OptionParser) -> Tiers | None:
     )
 
 
+def _idle_times(text: str) -> tuple[float, float]:
+    times_s = parsers.pair_of(parsers.at_least(0))(text)
+    if not any(times_s):
+        raise ValueError(f"{text} never sleeps; leave the option out for that")
+    return times_s
+
+
 # What comes
 
 
+class _Engine(NamedTuple):
+    """What `--rho` is a share of."""
+
+    cap: int
+    replicas: int
+    slots: int
+    service: Service
+
+    def capacity_per_s(self) -> float | None:
+        """Return what it can serve, whatever comes."""
+        full = Scenario(
+            cap=self.cap,
+            queue=0,
+            timeout_s=inf,
+            arrivals=Renewal(rate=1.0),
+            service=self.service,
+            replicas=self.replicas,
+            slots=self.slots,
+        )
+        return capacity_per_s(full)
+
+
 def _arrivals(
-    options: OptionParser, service: Service, cap: int
+    options: OptionParser, trace: Arrivals | None, engine: _Engine
 ) -> tuple[Arrivals | Closed, dict[str, object]]:
     kinds = options.given_of("--rate", "--rho", "--burst", "--clients", "--trace")
     for option in kinds[1:]:
@@ -188,9 +244,10 @@ def _arrivals(
         case ["--clients"]:
             return _closed(options)
         case ["--trace"]:
-            return _trace(options)
+            assert trace is not None
+            return _traced(options, trace)
         case _:
-            return _stream(options, service, cap)
+            return _stream(options, engine)
 
 
 def _closed(options: OptionParser) -> tuple[Closed, dict[str, object]]:
@@ -202,12 +259,15 @@ def _closed(options: OptionParser) -> tuple[Closed, dict[str, object]]:
     return Closed(clients=clients, think_s=think_s), words
 
 
-def _trace(options: OptionParser) -> tuple[Arrivals, dict[str, object]]:
+def _trace(options: OptionParser) -> Arrivals:
     def parse(text: str) -> Arrivals:
         return read_trace(Path(text))
 
     nothing: Arrivals = Burst(count=1)
-    arrivals = options.take("--trace", parse, nothing)
+    return options.take("--trace", parse, nothing)
+
+
+def _traced(options: OptionParser, arrivals: Arrivals) -> tuple[Arrivals, dict[str, object]]:
     name = options.take("--trace", str, "")
     if isinstance(arrivals, Replay):
         return _recorded(options, arrivals, name)
@@ -222,6 +282,10 @@ def _recorded(
     thin = options.take("--thin", parsers.share, 1.0)
     stretch = options.take("--stretch", parsers.above(0), 1.0)
     bootstrap_s = options.take("--bootstrap", parsers.above(0), 0.0)
+    span_s = float(arrivals.rows.at_s[-1])
+    if bootstrap_s and span_s / bootstrap_s > MOST_BLOCKS:
+        least_s = span_s / MOST_BLOCKS
+        options.fault("--bootstrap", f"cut {span_s:g} s into blocks of at least {least_s:.2g} s")
     words: dict[str, object] = {"arrivals": "trace", "trace": name, "thin": thin}
     words |= {"stretch": stretch, "bootstrap_s": bootstrap_s}
     words["trace_requests"] = len(arrivals.rows.at_s)
@@ -229,16 +293,14 @@ def _recorded(
     return kept, words
 
 
-def _stream(
-    options: OptionParser, service: Service, cap: int
-) -> tuple[Arrivals, dict[str, object]]:
+def _stream(options: OptionParser, engine: _Engine) -> tuple[Arrivals, dict[str, object]]:
     rho = options.take("--rho", parsers.above(0), DEFAULT_RHO)
-    mean_s = service.mean_alone_s
+    capacity = engine.capacity_per_s()
     if "--rate" in options:
         rate = options.take("--rate", parsers.above(0), 1.0)
-        rho = rate * mean_s / cap if mean_s else 0.0
-    elif mean_s:
-        rate = float(f"{rho * cap / mean_s:.12g}")  # 2.4, not 2.4000000000000004
+        rho = rate / capacity if capacity else 0.0
+    elif capacity:
+        rate = float(f"{rho * capacity:.12g}")  # 2.4, not 2.4000000000000004
     else:
         options.fault("--rho", "a service time of 0 makes no load: give --rate")
         rate = 1.0
@@ -267,9 +329,9 @@ def _arrivals_law(text: str) -> Renewal | Modulated:
 # What it costs
 
 
-def _service(options: OptionParser, log: AccessLog | None) -> Service:
-    if log is not None and "--service" not in options:
-        service = _logged(log)
+def _service(options: OptionParser, rows: Rows | None) -> Service:
+    if rows is not None and rows.service_s is not None and "--service" not in options:
+        service = _recorded_seconds(rows.service_s)
     else:
         service = options.take("--service", _service_law, DEFAULT_SERVICE)
     for option in ("--prompt", "--output"):
@@ -287,12 +349,10 @@ def _service(options: OptionParser, log: AccessLog | None) -> Service:
     return replace(service, slowdown=slowdown)
 
 
-def _logged(log: AccessLog) -> Service:
-    seconds = log.rows.service_s
-    assert seconds is not None
+def _recorded_seconds(seconds: Floats) -> Service:
     known = tuple(float(value) for value in seconds if value == value)  # noqa: PLR0124 - not NaN
     if not known:
-        raise UsageError(["LOG: no request in it was served, so give a --service"])
+        raise UsageError(["no request of the recording was served, so give a --service"])
     return Service(
         recorded=True, seconds_known=empirical(known) if len(known) < len(seconds) else None
     )
@@ -327,7 +387,5 @@ def _slo(text: str) -> dict[str, float]:
         name, equals, value = part.partition("=")
         if not equals:
             raise ValueError(f"{part!r} is not METRIC=LIMIT")
-        if not name.endswith(("_s", "_share", "_per_s", "utilization", "_mean", "_max")):
-            raise ValueError(f"{name!r} is not a metric")
         limits[name.strip()] = parsers.number(value)
     return limits

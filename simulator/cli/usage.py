@@ -7,7 +7,7 @@ given decides what it goes with, and `options.py` knows the values.
 _TRAFFIC = """\
 Traffic (one of the first five; --rho 0.8 without any):
   --rate R                  Poisson arrivals, R a second.
-  --rho X                   The same by load: X times cap / mean service time. In a sweep of the
+  --rho X                   The same by load: X times what the engine can serve. In a sweep with the
                             largest cap, so that all points see one rate.
   --burst N                 N requests at one instant.
   --clients N               A closed loop: N clients ask, and think again however that ended.
@@ -86,7 +86,9 @@ Options:
   --queue LIST              E.g. 0,4,8,16.
   --timeout LIST            E.g. 5,30,none.
   --slo LIST                Limits that a point must keep, e.g. wait_p95_s=2.5,lost_share=0.02.
-                            Default lost_share=0.01.
+                            Default lost_share=0.01,wait_p95_s=5.
+  --headroom P              The recommended point must keep them with this share more traffic too;
+                            default 0.2, 0 for none.
   --dask ADDRESS            Compute on a Dask cluster (needs the dask extra).
   --plot FILE               Draw the Pareto picture: .html, .png or .svg.
 
@@ -110,7 +112,9 @@ Options:
   --timeout LIST            E.g. 5,30,none; default 30.
   --upstream KEY            Whose requests, where the log has several upstreams.
   --slo LIST                Limits that a point must keep, e.g. wait_p95_s=2.5,lost_share=0.02.
-                            Default lost_share=0.01.
+                            Default lost_share=0.01,wait_p95_s=5.
+  --headroom P              The recommended point must keep them with this share more traffic too;
+                            default 0.2, 0 for none.
   --thin P                  Keep a random share P of the requests.
   --stretch X               Lengthen the log's time X times.
   --bootstrap S             Replications are random orders of the log's blocks of S seconds.

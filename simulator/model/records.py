@@ -12,7 +12,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from simulator.model.attempt import Attempt
-from simulator.model.event_loop import EventLoop
+from simulator.model.event_loop import EventLoop, HeapDriver
 from simulator.model.scenario import Scenario
 from simulator.model.sleeping_engine import StateTimes
 from simulator.model.tally import Tally
@@ -23,6 +23,13 @@ COUNTS = ("offered", "served", "queue_full", "queue_timeout", "left")
 """What the contract lists; others follow when they occur."""
 
 Metrics = dict[str, float | None]
+
+
+def metric_names(scenario: Scenario) -> tuple[str, ...]:
+    """Return the names of the metrics that a run of this scenario has."""
+    records = Records(scenario, HeapDriver())
+    records.end(0, None if scenario.tiers is None else StateTimes())
+    return tuple(records.metrics())
 
 
 class _Snapshot(NamedTuple):

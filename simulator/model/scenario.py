@@ -77,6 +77,11 @@ class Scenario:
         steady = self.service.profile is None and self.service.slowdown == 0
         return steady and spread and self.cap <= self.replicas * self.slots
 
+    @property
+    def below_slots(self) -> bool:
+        """Whether the cap leaves the engine a slot, as `frontdoor check` asks."""
+        return self.cap < self.replicas * self.slots
+
     def at(self, cap: int, queue: int, timeout_s: float) -> "Scenario":
         """Return the same traffic before other limits."""
         return replace(self, cap=cap, queue=queue, timeout_s=timeout_s)

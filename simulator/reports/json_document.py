@@ -7,17 +7,18 @@ Rule 2: what is unknown or infinite is null; nothing is left out of what the con
 
 import json
 from collections.abc import Mapping
-from math import inf, isfinite
+from math import isfinite
 
-from simulator.exact.closed_form import BoundedQueue
+from simulator.exact.known import exact_metrics
 from simulator.model.records import Metrics
 from simulator.model.scenario import Scenario
+from simulator.study.capacity import load_of
 from simulator.study.experiment import Plan, Result
 from simulator.study.request import StudyRequest
 from simulator.study.statistics import Estimate
 from simulator.study.sweep import Choice, Point
 from simulator.traffic.distributions import Distribution
-from simulator.traffic.workload import Renewal, Service
+from simulator.traffic.workload import Service
 
 LISTED = (
     *("rejected_share", "timed_out_share", "served_share", "lost_share", "goodput_per_s"),
@@ -67,7 +68,9 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
         used |= {"sleep_s": list(tiers.idle_s), "wake_s": list(tiers.wake_s)}
         used |= {"fall_s": list(tiers.fall_s), "hold_limit_s": list(tiers.hold_s)}
     if (profile := service.profile) is not None:
-        used |= {"prompt_tokens": str(service.prompt), "output_tokens": str(service.output)}
+        recorded = scenario.arrivals.has_sizes
+        used["prompt_tokens"] = "as recorded" if recorded else str(service.prompt)
+        used["output_tokens"] = "as recorded" if recorded else str(service.output)
         used["profile_source"] = profile.source
     if service.source:
         used["profile_source"] = service.source
@@ -94,27 +97,14 @@ def estimate_document(value: Estimate) -> dict[str, float | None]:
     return {"mean": value.mean, "ci95": value.ci95}
 
 
-def exact_metrics(scenario: Scenario) -> dict[str, float]:
-    """Return the exact values where theory has them: M/M/c/K+D and nothing besides."""
-    arrivals, service = scenario.arrivals, scenario.service
-    plain = (
-        isinstance(arrivals, Renewal)
-        and arrivals.cv == 1
-        and scenario.always_has_slots
-        and scenario.retry.kind == "none"
-        and not scenario.patience.random
-        and scenario.patience.mean == inf
-        and not scenario.hang_up
-        and scenario.tiers is None
-    )
-    if not plain or service.seconds is None or service.seconds.kind != "exp":
-        return {}
-    assert isinstance(arrivals, Renewal)
-    line = BoundedQueue(
-        scenario.cap, scenario.queue, arrivals.rate, service.seconds.mean, scenario.timeout_s
-    )
-    exact = line.metrics()
-    return exact if all(isfinite(value) for value in exact.values()) else {}
+def load_document(scenario: Scenario) -> dict[str, object]:
+    """Return what is offered, what can be served at most, and whether that is too much."""
+    load = load_of(scenario)
+    return {
+        "offered_per_s": load.offered_per_s,
+        "served_at_most_per_s": load.served_at_most_per_s,
+        "overloaded": load.overloaded,
+    }
 
 
 def simulate_document(command: StudyRequest, result: Result) -> dict[str, object]:
@@ -123,6 +113,7 @@ def simulate_document(command: StudyRequest, result: Result) -> dict[str, object
     document: dict[str, object] = {
         "parameters": parameters(scenario, command.traffic),
         **_sampling(command.plan),
+        "load": load_document(scenario),
         "counts": result.counts(),
         "metrics": metrics_document(result),
     }
@@ -147,10 +138,13 @@ def sweep_document(command: StudyRequest, choice: Choice) -> dict[str, object]:
         "parameters": used,
         **_sampling(command.plan),
         "slo": command.slo,
+        "headroom": command.headroom,
         "points": [
             {
                 **limits_document(point),
                 "metrics": metrics_document(point.result),
+                "load": load_document(point.scenario),
+                "below_slots": point.allowed,
                 "pareto": point.pareto,
                 "keeps_limits": point.keeps_limits,
                 "like_recommended": point.alike,
@@ -158,6 +152,9 @@ def sweep_document(command: StudyRequest, choice: Choice) -> dict[str, object]:
             for point in choice.points
         ],
         "recommended": None if recommended is None else limits_document(recommended),
+        "confidence": choice.confidence,
+        "holds_with_headroom": choice.holds_with_headroom,
+        "uncertain": choice.uncertain,
         "why": choice.why,
     }
 

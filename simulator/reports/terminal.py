@@ -10,9 +10,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from simulator.exact.known import exact_metrics
 from simulator.model.records import Metrics
 from simulator.model.scenario import Scenario
-from simulator.reports.json_document import exact_metrics, parameters
+from simulator.reports.json_document import parameters
+from simulator.study.capacity import load_of
 from simulator.study.experiment import Result
 from simulator.study.request import StudyRequest
 from simulator.study.statistics import Estimate
@@ -156,6 +158,8 @@ def _summary(result: Result) -> str:
 
 def notes(scenario: Scenario, command: StudyRequest) -> Iterator[str]:
     """Yield what a reader should keep in mind."""
+    if verdict := load_of(scenario).verdict(scenario.cap):
+        yield f"{verdict}."
     service = scenario.service
     slots = scenario.replicas * scenario.slots
     if scenario.cap > slots:
@@ -227,31 +231,49 @@ def sweep_page(
     table = Table(show_edge=False)
     for column in ("cap", "queue", "timeout"):
         table.add_column(column, justify="right")
-    for label, name in SWEEP_COLUMNS:
+    columns = _columns(command)
+    for label, name in columns:
         table.add_column(label, justify="right", style="bold" if name in command.slo else "")
     table.add_column("")
     if observed is not None:
-        cells = [number(name, observed.get(name)) for _, name in SWEEP_COLUMNS]
+        cells = [number(name, observed.get(name)) for _, name in columns]
         table.add_row("as", "it", "was", *cells, "", style="cyan")
     for point in choice.points:
-        table.add_row(*_point_cells(point, choice), style="" if point.keeps_limits else "dim")
+        table.add_row(
+            *_point_cells(point, choice, columns), style="" if point.keeps_limits else "dim"
+        )
     console.print(table)
     console.print("P: in the Pareto set of lost share and p95 latency.", highlight=False)
     console.print("~: cannot be told apart from the recommended point (>).", highlight=False)
+    if any(load_of(point.scenario).overloaded for point in choice.points):
+        console.print("!: more is offered than this cap can serve.", highlight=False)
+    if not all(point.allowed for point in choice.points):
+        console.print("x: not below the engine's slots; check refuses it.", highlight=False)
     console.print(_verdict(choice), highlight=False)
-    for note in notes(command.scenarios[0], command):
+    best = choice.recommended.scenario if choice.recommended else command.scenarios[-1]
+    for note in notes(best, command):
         console.print(f"Note: {note}", highlight=False)
 
 
-def _point_cells(point: Point, choice: Choice) -> list[str]:
+def _columns(command: StudyRequest) -> list[tuple[str, str]]:
+    """Return the usual columns, and one for each further metric that has a limit."""
+    usual = {name for _, name in SWEEP_COLUMNS}
+    further = [name for name in command.slo if name not in usual]
+    labels = {name: label for label, name in ROWS if not label.startswith(" ")}
+    return [*SWEEP_COLUMNS, *((labels.get(name, name), name) for name in further)]
+
+
+def _point_cells(point: Point, choice: Choice, columns: Sequence[tuple[str, str]]) -> list[str]:
     scenario = point.scenario
     timeout = "none" if scenario.timeout_s == inf else f"{scenario.timeout_s:g} s"
-    means = [number(name, point.result.estimate(name).mean) for _, name in SWEEP_COLUMNS]
+    means = [number(name, point.result.estimate(name).mean) for _, name in columns]
     marks = "".join(
         (
             ">" if point is choice.recommended else "",
             "P" if point.pareto else "",
             "~" if point.alike else "",
+            "!" if load_of(scenario).overloaded else "",
+            "x" if not point.allowed else "",
         )
     )
     return [str(scenario.cap), str(scenario.queue), timeout, *means, marks]
@@ -262,8 +284,10 @@ def _verdict(choice: Choice) -> str:
         return f"Recommended: none; {choice.why}."
     scenario = choice.recommended.scenario
     timeout = "none" if scenario.timeout_s == inf else f"{scenario.timeout_s:g} s"
+    sure = "" if choice.confidence is None else f" ({choice.confidence:.1%} sure)"
     return (
-        f"Recommended: cap {scenario.cap}, queue {scenario.queue}, timeout {timeout}; {choice.why}."
+        f"Recommended: cap {scenario.cap}, queue {scenario.queue}, timeout {timeout}{sure}; "
+        f"{choice.why}."
     )
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from simulator.traffic.access_log import read_access_log
 from simulator.traffic.distributions import Floats, empirical
 from simulator.traffic.service_profiles import MeasuredSeconds, ServiceProfile, TokenTimes
-from simulator.traffic.trace_readers import TraceError, read_access_log
+from simulator.traffic.tables import TraceError, lines_of
 
 KEPT = 400
 """Quantiles that a profile of seconds keeps: enough for its p99."""
@@ -33,17 +34,10 @@ class Fit:
 
 def calibrate(path: Path, name: str, upstream: str | None) -> Fit:
     """Return the profile that fits a log; raises TraceError."""
-    first = next((line for line in _lines(path) if line.startswith("{")), "")
+    first = next((line for line in lines_of(path) if line.startswith("{")), "")
     if '"first_token_ts"' in first:
         return fit_tokens(path, name)
     return fit_seconds(path, name, upstream)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise TraceError(f"cannot read {path}: {error.strerror}") from None
 
 
 def fit_seconds(path: Path, name: str, upstream: str | None = None) -> Fit:
@@ -159,7 +153,7 @@ def _slowdown(occupancy: Occupancy, begins: Floats, ends: Floats) -> tuple[float
 def fit_tokens(path: Path, name: str) -> Fit:
     """Fit token and prompt times to an engine's benchmark log; raises TraceError."""
     entries = []
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(lines_of(path), start=1):
         try:
             entry = json.loads(line)
             entries.append(

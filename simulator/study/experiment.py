@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -135,17 +135,24 @@ def carry_out(task: Task) -> list[Replication]:
 
 
 def experiment(
-    scenarios: Sequence[Scenario], plan: Plan, progress: Callable[[int, int], None] | None = None
+    scenarios: Sequence[Scenario],
+    plan: Plan,
+    progress: Callable[[int, int], None] | None = None,
+    pool: Executor | None = None,
+    first: int = 0,
 ) -> list[Result]:
-    """Return the result of each scenario; `progress(done, all)` is called as tasks end."""
+    """Return the result of each scenario; `progress(done, all)` is called as tasks end.
+
+    A `pool` that is open already saves the start of one. Replications are numbered from `first`.
+    """
     tasks = [
         Task(point, scenario, plan, numbers)
         for point, scenario in enumerate(scenarios)
-        for numbers in _blocks(plan, len(scenarios))
+        for numbers in _blocks(plan, len(scenarios), first)
     ]
     done: list[list[Replication]] = [[] for _ in tasks]
-    with executor(plan, len(tasks)) as pool:
-        for count, (index, replications) in enumerate(_results(pool, tasks), start=1):
+    with nullcontext(pool) if pool is not None else executor(plan, len(tasks)) as workers:
+        for count, (index, replications) in enumerate(_results(workers, tasks), start=1):
             done[index] = replications
             if progress is not None:
                 progress(count, len(tasks))
@@ -155,13 +162,13 @@ def experiment(
     return [Result(tuple(replications)) for replications in results]
 
 
-def _blocks(plan: Plan, scenarios: int) -> list[tuple[int, ...]]:
+def _blocks(plan: Plan, scenarios: int, first: int = 0) -> list[tuple[int, ...]]:
     """Return the replication numbers of each task of one scenario."""
     wanted = max(1, -(-4 * plan.jobs // scenarios))
     size = max(1, -(-plan.replications // wanted))
     return [
-        tuple(range(start, min(start + size, plan.replications)))
-        for start in range(0, plan.replications, size)
+        tuple(range(start, min(start + size, first + plan.replications)))
+        for start in range(first, first + plan.replications, size)
     ]
 
 
@@ -220,8 +227,8 @@ def _dask_client(address: str) -> Any:
         raise ClusterError("needs the dask extra: pip install 'tornado-frontdoor[dask]'") from None
     try:
         return Client(address, timeout="10s")  # type: ignore[no-untyped-call]
-    except OSError as error:
-        raise ClusterError(f"no Dask scheduler: {error}") from None
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"no Dask scheduler at {address!r}: {error}") from None
 
 
 def cores() -> int:

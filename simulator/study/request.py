@@ -5,7 +5,7 @@ from pathlib import Path
 
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Plan
-from simulator.traffic.trace_readers import AccessLog
+from simulator.traffic.access_log import AccessLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,4 +19,6 @@ class StudyRequest:
     json: bool = False
     plot: Path | None = None
     slo: dict[str, float]
+    headroom: float = 0.0
+    """So much more traffic a recommended point must bear."""
     log: AccessLog | None = None

@@ -42,11 +42,12 @@ def estimate(values: Sequence[float | None]) -> Estimate:
     mean = fsum(known) / len(known)
     if len(known) < 2:
         return Estimate(mean, None)
-    return Estimate(mean, float(stdtrit(len(known) - 1, 0.975)) * _error(known, mean))
+    return Estimate(mean, float(stdtrit(len(known) - 1, 0.975)) * standard_error(known))
 
 
-def _error(values: Sequence[float], mean: float) -> float:
-    """Return the standard error of the mean."""
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean of two or more values."""
+    mean = fsum(values) / len(values)
     squares = fsum((value - mean) ** 2 for value in values)
     return sqrt(squares / (len(values) - 1) / len(values))
 
@@ -69,7 +70,7 @@ def sigmas(values: Sequence[float | None], exact: float) -> float:
     if len(known) < 2 or len(known) < len(values):
         return inf
     mean = fsum(known) / len(known)
-    error = _error(known, mean)
+    error = standard_error(known)
     off = mean - exact
     if error == 0 or abs(off) <= 1e-12 * max(1.0, abs(exact)):
         return 0.0 if abs(off) <= 1e-9 * max(1.0, abs(exact)) else inf

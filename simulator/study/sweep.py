@@ -1,26 +1,35 @@
-"""Choosing among points: which are not dominated, which one a stated rule picks, which are alike.
+"""Choosing among points: which are not dominated, which one a stated rule picks, how sure that is.
 
 Rule 1: all points saw the same requests, so points are compared by the differences of their
         replications, and a difference counts only when its 95 % interval says so.
 Rule 2: the recommendation is the smallest cap, then the shortest queue, then the shortest timeout
-        of the points whose means keep every limit. A smaller cap leaves more of the engine to
-        those who are in it.
-Rule 3: the Pareto set is over what callers feel: the lost share and the p95 latency of the served.
+        of the points that keep every limit, today and with the headroom's further traffic. A
+        smaller cap leaves more of the engine to those who are in it.
+Rule 3: a cap that is not below the engine's slots is neither recommended nor in the Pareto set:
+        `frontdoor check` refuses it, and what it hides in the engine nobody can see.
+Rule 4: the Pareto set is over what callers feel: the lost share and the p95 latency of the served.
         The cap is not in it: where speed does not fall with the batch, more slots are always
         better for callers, and the recommended point need not be in the set.
+Rule 5: a recommendation that a smaller point may beat, or that may miss a limit, says so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Result
+from simulator.study.limits import Judgement, judge
 from simulator.study.statistics import paired
 
 OBJECTIVES = ("lost_share", "latency_p95_s")
 """Minimised."""
 ALIKE_BY = ("lost_share", "wait_p95_s")
-LARGER_IS_BETTER = frozenset({"served_share", "goodput_per_s", "utilization", "awake_share"})
+DOUBT = 0.005
+"""A chance below it, or above its complement, is taken for certain."""
+
+Exact = Callable[[Scenario], Mapping[str, float]]
+Stress = Callable[[Sequence[Scenario]], Sequence[Result]]
+"""Computes scenarios at once: those with the headroom's further traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,56 +39,137 @@ class Point:
     scenario: Scenario
     result: Result
     pareto: bool
-    keeps_limits: bool
+    judgements: tuple[Judgement, ...]
     alike: bool
     """Whether it cannot be told apart from the recommended point."""
+    stressed: tuple[Judgement, ...] | None = None
+    """The same with the headroom's further traffic, where that was asked."""
+
+    @property
+    def keeps_limits(self) -> bool:
+        """Whether its means keep every limit today."""
+        return all(judgement.keeps for judgement in self.judgements)
+
+    @property
+    def allowed(self) -> bool:
+        """Whether `frontdoor check` would take its cap."""
+        return self.scenario.below_slots
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """All points, the recommended one or None, and why."""
+    """All points, the recommended one or None, why, and the chance that it is the right one."""
 
     points: tuple[Point, ...]
     recommended: Point | None
     why: str
+    confidence: float | None = None
+    headroom: float = 0.0
+    holds_with_headroom: bool | None = None
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether a further replication might change the recommendation."""
+        return self.confidence is not None and self.confidence < 1 - DOUBT
+
+
+def nothing_exact(scenario: Scenario) -> Mapping[str, float]:  # noqa: ARG001 - an `Exact`
+    """Know no exact value."""
+    return {}
 
 
 def choose(
-    scenarios: Sequence[Scenario], results: Sequence[Result], slo: Mapping[str, float]
+    scenarios: Sequence[Scenario],
+    results: Sequence[Result],
+    slo: Mapping[str, float],
+    *,
+    exact: Exact = nothing_exact,
+    stress: Stress | None = None,
+    headroom: float = 0.0,
 ) -> Choice:
     """Return the points with their marks; raises KeyError for a limit on no metric."""
-    keeps = [_keeps(result, slo) for result in results]
-    order = sorted(range(len(scenarios)), key=lambda at: _size(scenarios[at]))
-    best = next((at for at in order if keeps[at]), None)
+    judged = [
+        judge(result, slo, exact(scenario))
+        for scenario, result in zip(scenarios, results, strict=True)
+    ]
+    order = [
+        at
+        for at in sorted(range(len(scenarios)), key=lambda at: _size(scenarios[at]))
+        if scenarios[at].below_slots
+    ]
+    today = {at: _chance(judged[at]) for at in order}
+    stressed = _stressed(scenarios, order, today, slo, exact, stress, headroom)
+    both = {
+        at: min(today[at], _chance(stressed[at])) if at in stressed else today[at] for at in order
+    }
+    holds: bool | None = None
+    chances = today
+    if headroom and stress is not None:
+        holds = any(at in stressed and both[at] >= 0.5 for at in order)
+        chances = {at: both[at] if at in stressed else 0.0 for at in order} if holds else today
+    best = next((at for at in order if chances[at] >= 0.5), None)
+    before = order if best is None else order[: order.index(best)]
+    rivals = [at for at in before if chances[at] > DOUBT]
+    eligible = [results[at] for at in order]
     points = tuple(
         Point(
             scenario,
             result,
-            not any(
-                _dominates(other, results[at]) for other in results if other is not results[at]
-            ),
-            keeps[at],
-            best is not None and at != best and _alike(results[at], results[best]),
+            scenario.below_slots
+            and not any(_dominates(other, result) for other in eligible if other is not result),
+            judged[at],
+            best is not None and at != best and _alike(result, results[best]),
+            stressed.get(at),
         )
         for at, (scenario, result) in enumerate(zip(scenarios, results, strict=True))
     )
     if best is None:
-        return Choice(points, None, _why_none(results, slo))
-    return Choice(points, points[best], _why(points, best, slo))
+        return Choice(points, None, _why_none(points, slo), headroom=headroom)
+    confidence = chances[best]
+    for at in rivals:
+        confidence *= 1 - chances[at]
+    why = _why(points, best, headroom if holds else 0.0)
+    if holds is False:
+        why += f". It does not keep them with {headroom:.0%} more traffic, and no point here does"
+    why += _doubts(points, best, chances, rivals)
+    return Choice(points, points[best], why, confidence, headroom, holds)
 
 
 def _size(scenario: Scenario) -> tuple[int, int, float]:
     return scenario.cap, scenario.queue, scenario.timeout_s
 
 
-def _keeps(result: Result, slo: Mapping[str, float]) -> bool:
-    return all(_keeps_one(name, result.estimate(name).mean, limit) for name, limit in slo.items())
+def _chance(judgements: Sequence[Judgement]) -> float:
+    """Return the chance that all limits are kept; they go together, so the worst one decides."""
+    return min((judgement.chance for judgement in judgements), default=1.0)
 
 
-def _keeps_one(name: str, mean: float | None, limit: float) -> bool:
-    if mean is None:
-        return False
-    return mean >= limit if name in LARGER_IS_BETTER else mean <= limit
+BATCH = 4
+"""Candidates whose headroom is tried at once."""
+
+
+def _stressed(
+    scenarios: Sequence[Scenario],
+    order: Sequence[int],
+    today: Mapping[int, float],
+    slo: Mapping[str, float],
+    exact: Exact,
+    stress: Stress | None,
+    headroom: float,
+) -> dict[int, tuple[Judgement, ...]]:
+    """Judge candidates with the headroom's traffic, smallest first, until one surely holds."""
+    judged: dict[int, tuple[Judgement, ...]] = {}
+    if stress is None or not headroom:
+        return judged
+    candidates = [at for at in order if today[at] > DOUBT]
+    for start in range(0, len(candidates), BATCH):
+        batch = candidates[start : start + BATCH]
+        worlds = [scenarios[at].stressed(rate=1 + headroom) for at in batch]
+        for at, world, result in zip(batch, worlds, stress(worlds), strict=True):
+            judged[at] = judge(result, slo, exact(world))
+        if any(min(today[at], _chance(judged[at])) >= 0.5 for at in batch):
+            break
+    return judged
 
 
 def _dominates(other: Result, result: Result) -> bool:
@@ -105,38 +195,67 @@ def _alike(first: Result, second: Result) -> bool:
     return True
 
 
-def _why(points: Sequence[Point], best: int, slo: Mapping[str, float]) -> str:
+def _why(points: Sequence[Point], best: int, headroom: float) -> str:
     point = points[best]
-    told = []
-    for name, limit in slo.items():
-        value = point.result.estimate(name)
-        assert value.mean is not None
-        half = f" ± {value.ci95:.4g}" if value.ci95 is not None else ""
-        clear = value.ci95 is not None and abs(value.mean - limit) > value.ci95
-        doubt = "" if clear else ", which the interval does not settle: use more --reps"
-        told.append(f"{name} {value.mean:.4g}{half} keeps {limit:g}{doubt}")
     text = (
         "smallest cap, then shortest queue, then shortest timeout of the points that keep every "
-        f"limit: {'; '.join(told) or 'no limits'}"
+        f"limit: {_kept(point.judgements, point.result)}"
     )
-    alike = [_name(other.scenario) for other in points if other.alike]
+    if headroom and point.stressed is not None:
+        text += f"; with {headroom:.0%} more traffic {_kept(point.stressed, None)}"
+    judgements = [*point.judgements, *(point.stressed or ())]
+    if judgements:
+        binding = min(judgements, key=lambda judgement: judgement.slack)
+        text += f". What binds is {binding.metric}"
+    alike = [name_of(other.scenario) for other in points if other.alike and other.allowed]
     if alike:
         text += f". Cannot be told apart from it at this sample size: {', '.join(alike)}"
     return text
 
 
-def _why_none(results: Sequence[Result], slo: Mapping[str, float]) -> str:
+def _kept(judgements: Sequence[Judgement], result: Result | None) -> str:
     told = []
-    for name, limit in slo.items():
-        means = [mean for r in results if (mean := r.estimate(name).mean) is not None]
-        if not means:
+    for judgement in judgements:
+        assert judgement.mean is not None
+        half = None if result is None or judgement.exact else result.estimate(judgement.metric).ci95
+        interval = f" ± {half:.4g}" if half is not None else ""
+        told.append(f"{judgement.metric} {judgement.mean:.4g}{interval} keeps {judgement.limit:g}")
+    return "; ".join(told) or "no limits"
+
+
+def _doubts(
+    points: Sequence[Point], best: int, chances: Mapping[int, float], rivals: Sequence[int]
+) -> str:
+    text = ""
+    if chances[best] < 1 - DOUBT:
+        text += f". Uncertain: the chance that it keeps its limits is {chances[best]:.1%}"
+    if rivals:
+        told = (f"{name_of(points[at].scenario)} ({chances[at]:.1%})" for at in rivals)
+        text += f". Uncertain: a smaller one may keep them too: {', '.join(told)}"
+    return text + (": use more --reps" if text else "")
+
+
+def _why_none(points: Sequence[Point], slo: Mapping[str, float]) -> str:
+    allowed = [point for point in points if point.allowed]
+    if not allowed:
+        return "no cap here is below the engine's slots"
+    told = []
+    for at, (name, limit) in enumerate(slo.items()):
+        known = [point.judgements[at] for point in allowed if point.judgements[at].mean is not None]
+        if not known:
             told.append(f"{name} is unknown everywhere")
             continue
-        nearest = max(means) if name in LARGER_IS_BETTER else min(means)
-        verb = "keeps" if _keeps_one(name, nearest, limit) else "misses"
-        told.append(f"the best {name}, {nearest:.4g}, {verb} {limit:g}")
-    return f"no point keeps every limit: {'; '.join(told)}"
+        nearest = max(known, key=lambda judgement: judgement.slack)
+        verb = "keeps" if nearest.keeps else "misses"
+        told.append(f"the best {name}, {nearest.mean:.4g}, {verb} {limit:g}")
+    doubtful = [point for point in allowed if _chance(point.judgements) > DOUBT]
+    text = f"no point keeps every limit: {'; '.join(told)}"
+    if doubtful:
+        names = (f"{name_of(p.scenario)} ({_chance(p.judgements):.1%})" for p in doubtful)
+        text += f". Uncertain: these may: {', '.join(names)}: use more --reps"
+    return text
 
 
-def _name(scenario: Scenario) -> str:
+def name_of(scenario: Scenario) -> str:
+    """Return the limits of a point in words."""
     return f"cap {scenario.cap} queue {scenario.queue} timeout {scenario.timeout_s:g} s"

@@ -31,6 +31,10 @@ class TokenTimes:
 
     def at(self, batch: int) -> float:
         """Return the seconds that one iteration takes with `batch` sequences in it."""
+        return self.at_mean(batch)
+
+    def at_mean(self, batch: float) -> float:
+        """Return the same for a mean number of sequences."""
         alone_s = self.first_s + self.per_sequence_s * (batch - 1)
         return float(alone_s * batch**self.power)
 
@@ -112,7 +116,7 @@ PROFILES: dict[str, ServiceProfile] = {
 def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
     """Return the profile in a JSON file; raises ValueError with the key that is wrong."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
@@ -138,6 +142,10 @@ def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
     )
 
 
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number that can be reckoned with")
+
+
 _KEYS: dict[str, float | None] = {
     "token_s": None,
     "token_per_sequence_s": 0.0,
@@ -148,6 +156,18 @@ _KEYS: dict[str, float | None] = {
 }
 
 
+_MOST = {
+    "token_s": 1e4,
+    "token_per_sequence_s": 1e4,
+    "token_power": 4.0,
+    "prompt_token_s": 1e4,
+    "prompt_overhead_s": 1e6,
+    "chunk_tokens": 1e9,
+}
+"""Beyond them a number is a mistake, e.g. of its unit."""
+MOST_SECONDS = 1e9
+
+
 def _measured(document: Mapping[str, Any], path: Path) -> MeasuredSeconds:
     seconds = document["seconds"]
     if not isinstance(seconds, list) or not seconds:
@@ -155,8 +175,12 @@ def _measured(document: Mapping[str, Any], path: Path) -> MeasuredSeconds:
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in seconds):
         raise ValueError(f"{path}: seconds must be a list of numbers")
     slowdown = document.get("slowdown", 0.0)
-    if not isinstance(slowdown, int | float) or slowdown < 0 or min(seconds) < 0:
+    if isinstance(slowdown, bool) or not isinstance(slowdown, int | float):
+        raise ValueError(f"{path}: slowdown must be a number, not {slowdown!r}")  # noqa: TRY004
+    if slowdown < 0 or min(seconds) < 0:
         raise ValueError(f"{path}: seconds and slowdown must be at least 0")
+    if slowdown > 1e4 or max(seconds) > MOST_SECONDS:
+        raise ValueError(f"{path}: seconds or slowdown are larger than any engine's")
     return MeasuredSeconds(
         name=str(document.get("name", path.stem)),
         source=str(document.get("source", f"{path.name}, no source given")),
@@ -190,8 +214,11 @@ def _number(document: Mapping[str, Any], key: str, path: Path) -> float:
     value = document.get(key, _KEYS[key])
     if value is None:
         raise ValueError(f"{path}: {key} is missing")
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise ValueError(f"{path}: {key} must be a number of at least 0, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{path}: {key} must be a number, not {value!r}")  # noqa: TRY004
+    most = _MOST[key]
+    if not 0 <= value <= most:
+        raise ValueError(f"{path}: {key} must be between 0 and {most:g}, not {value!r}")
     if key in {"token_s", "chunk_tokens"} and value == 0:
         raise ValueError(f"{path}: {key} must be above 0")
     return float(value)

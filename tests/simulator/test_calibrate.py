@@ -11,6 +11,7 @@ from simulator.cli.commands import observed_metrics
 from simulator.model.event_loop import HeapDriver
 from simulator.model.run import SimulatedRun, new_gate
 from simulator.study.calibrate import Occupancy, calibrate
+from simulator.traffic.access_log import read_access_log
 from simulator.traffic.distributions import Distribution
 from simulator.traffic.service_profiles import (
     MeasuredSeconds,
@@ -19,7 +20,7 @@ from simulator.traffic.service_profiles import (
     read_profile,
 )
 from simulator.traffic.streams import Streams
-from simulator.traffic.trace_readers import TraceError, read_access_log
+from simulator.traffic.tables import TraceError
 from simulator.traffic.workload import Renewal, Service
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -99,7 +99,7 @@ def test_sweep_marks_and_recommends(capsys):
 
 def test_limit_on_an_unknown_metric_is_a_fault(capsys):
     line = f"sweep --cap 4 --queue 4 --timeout 5 --slo waiting_s=1 {SMALL}"
-    with pytest.raises(UsageError, match="waiting_s is not a metric"):
+    with pytest.raises(UsageError, match="'waiting_s' is not one of"):
         run(line, capsys)
 
 

@@ -68,7 +68,7 @@ def test_json_is_the_same_for_any_hash_seed():
 
 def test_no_instant_and_no_program_is_in_the_json():
     parsed = json.loads(document())
-    assert set(parsed) == {"parameters", "seed", "replications", "counts", "metrics"}
+    assert set(parsed) == {"parameters", "seed", "replications", "load", "counts", "metrics"}
     assert not {"driver", "jobs", "check"} & set(parsed["parameters"])
 
 

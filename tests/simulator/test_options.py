@@ -76,7 +76,7 @@ def test_load_is_that_of_the_largest_cap_in_a_sweep():
     command = sweep_of(given)
     assert len(command.scenarios) == 5 * 2 * 2
     assert {scenario.arrivals for scenario in command.scenarios} == {Renewal(rate=3.2)}
-    assert command.slo == {"lost_share": 0.01}
+    assert command.slo == {"lost_share": 0.01, "wait_p95_s": 5.0}
 
 
 def test_tiers_take_pairs():

@@ -81,7 +81,7 @@ def test_points_that_cannot_be_told_apart_are_named():
 def test_limit_within_the_noise_is_admitted():
     choice = chosen([(at(6, 8), GOOD)], {"lost_share": 0.0115})
     assert choice.recommended is not None
-    assert "does not settle" in choice.why
+    assert "Uncertain: the chance" in choice.why
 
 
 def test_sweep_of_the_reference_traffic_recommends_cap_6_queue_8():

@@ -257,8 +257,13 @@ def _number(arguments: Arguments, option: str, kind: type[Number]) -> Number:
 
 def _simulate(argv: list[str]) -> int:
     from simulator.cli.usage import USAGE
+    from simulator.cli.words import faults_of
 
     name = argv[0]
+    if faults := faults_of(USAGE[name], argv[1:]):
+        told = (f"frontdoor {name}: {fault}" for fault in faults)
+        print(*told, f"Try: frontdoor {name} --help", sep="\n", file=sys.stderr)
+        return 2
     arguments = _parse(USAGE[name], argv)
     if isinstance(arguments, int):
         return arguments

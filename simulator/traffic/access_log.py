@@ -1,0 +1,130 @@
+"""The front door's own log as rows, and how each request ended."""
+
+import json
+from dataclasses import dataclass
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.traffic.distributions import Floats
+from simulator.traffic.tables import MOST, TraceError, lines_of
+from simulator.traffic.workload import Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AccessLog:
+    """What an access log holds of one upstream (or of all): rows and how each ended."""
+
+    rows: Rows
+    outcomes: tuple[str, ...]
+    waits_s: Floats
+    first_bytes_s: Floats
+    """From admission to the first byte; not a number where there was none."""
+    skipped: int
+    """Lines that are no access line."""
+    others: int
+    """Access lines of other upstreams, of requests that take no slot or never met a gate."""
+    started: str
+    """Wall clock of the first arrival."""
+
+
+_HELD_A_SLOT = {"served", "client_gone_streaming", "upstream_error", "upstream_timeout"}
+_MET_NO_GATE = {"bad_request", "model_not_found", "body_too_large", "draining"}
+
+
+def read_access_log(path: Path, upstream: str | None = None) -> AccessLog:
+    """Return the requests of an access log in order of arrival; raises TraceError."""
+    entries: list[dict[str, Any]] = []
+    skipped = others = 0
+    for line in lines_of(path):
+        entry = _entry(line)
+        if entry is None:
+            skipped += 1
+        elif _counts(entry, upstream):
+            entries.append(entry)
+        else:
+            others += 1
+    if not entries:
+        of = f" of {upstream}" if upstream is not None else ""
+        raise TraceError(f"{path} has no access line of a request{of} that met a gate")
+    names = sorted({str(entry["upstream"]) for entry in entries})
+    if len(names) > 1:
+        raise TraceError(
+            f"{path} has requests of {', '.join(names)}: one gate each, so choose an --upstream"
+        )
+    ends = np.array([entry["time"] for entry in entries], dtype="datetime64[ms]")
+    total_s = np.array([entry["total_s"] for entry in entries], dtype=np.float64)
+    arrived_s = (ends - ends.min()).astype(np.int64) / 1e3 - total_s
+    order = np.argsort(arrived_s, kind="stable")
+    entries = [entries[at] for at in order]
+    rows = Rows(
+        arrived_s[order] - arrived_s[order[0]],
+        service_s=np.array([_service_s(entry) for entry in entries]),
+        weight=np.array([max(1, int(entry["weight"])) for entry in entries], dtype=np.float64),
+        patience_s=np.array([_patience_s(entry) for entry in entries]),
+    )
+    return AccessLog(
+        rows=rows,
+        outcomes=tuple(str(entry["outcome"]) for entry in entries),
+        waits_s=np.array([entry["waited_s"] for entry in entries], dtype=np.float64),
+        first_bytes_s=np.array([_first_byte_s(entry) for entry in entries]),
+        skipped=skipped,
+        others=others,
+        started=str(entries[0]["time"]),
+    )
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    needed = {"time", "outcome", "upstream", "waited_s", "total_s", "weight"}
+    if not isinstance(entry, dict) or not needed <= set(entry):
+        return None
+    # numpy reads instants without a zone; ours are all UTC.
+    entry["time"] = str(entry["time"]).removesuffix("+00:00").removesuffix("Z")
+    numbers = (entry["waited_s"], entry["total_s"], entry["weight"])
+    first_s = entry.get("first_byte_s")
+    if not all(map(_is_amount, numbers)) or not (first_s is None or _is_amount(first_s)):
+        return None
+    return entry if _is_instant(entry["time"]) else None
+
+
+def _is_amount(value: object) -> bool:
+    """Return whether a value is a number that a time or a weight can have."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value <= MOST  # type: ignore[operator]
+
+
+def _is_instant(text: str) -> bool:
+    try:
+        return not np.isnat(np.datetime64(text, "ms"))
+    except ValueError:
+        return False
+
+
+def _counts(entry: dict[str, Any], upstream: str | None) -> bool:
+    if entry["upstream"] is None or (upstream is not None and entry["upstream"] != upstream):
+        return False
+    if entry["outcome"] in _MET_NO_GATE:
+        return False
+    return bool(entry["weight"]) or entry["outcome"] not in _HELD_A_SLOT
+
+
+def _service_s(entry: dict[str, Any]) -> float:
+    if entry["outcome"] not in _HELD_A_SLOT:
+        return nan
+    return max(0.0, float(entry["total_s"]) - float(entry["waited_s"]))
+
+
+def _patience_s(entry: dict[str, Any]) -> float:
+    gone = entry["outcome"] == "client_gone_queued"
+    return float(entry["waited_s"]) or float(entry["total_s"]) if gone else inf
+
+
+def _first_byte_s(entry: dict[str, Any]) -> float:
+    first_s = entry.get("first_byte_s")
+    return nan if first_s is None else max(0.0, float(first_s) - float(entry["waited_s"]))

@@ -1,0 +1,169 @@
+"""ServeGen's clients: a day in windows of rates, each with its own law of gaps and of tokens."""
+
+import ast
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simulator.traffic.distributions import Floats
+from simulator.traffic.streams import Purpose, Streams
+from simulator.traffic.tables import MOST, TraceError
+from simulator.traffic.workload import Rows
+
+
+class Window(NamedTuple):
+    """One window of a ServeGen client: gaps by a law, tokens by two distributions."""
+
+    start_s: float
+    rate: float
+    family: str
+    shape: float
+    scale: float
+
+
+Lengths = tuple[Floats, Floats]
+"""Token counts and their cumulated chances."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Windows:
+    """A client's day in windows of one length; the gaps and tokens of each are drawn anew.
+
+    Counts vary as the gap law has them vary: windows are not rescaled to their exact rate.
+    """
+
+    windows: tuple[Window, ...]
+    length_s: float
+    lengths: dict[float, tuple[Lengths, Lengths]]
+    factor: float = 1.0
+    random = True
+
+    @property
+    def has_sizes(self) -> bool:
+        """Whether there is a file of lengths beside the rates."""
+        return bool(self.lengths)
+
+    def blocks(self, streams: Streams) -> Iterator[Rows]:
+        """Yield the requests of each window that has any."""
+        gaps, sizes = streams.of(Purpose.GAPS), streams.of(Purpose.PROMPT)
+        for window in self.windows:
+            if not window.rate:
+                continue
+            instants = window.start_s + self._instants(window, gaps)
+            if not len(instants):
+                continue
+            prompt = output = None
+            if self.lengths:
+                prompt, output = (
+                    values[np.searchsorted(chances, sizes.random(len(instants)))]
+                    for values, chances in self._lengths_at(window.start_s)
+                )
+            yield Rows(instants, prompt, output)
+
+    def _lengths_at(self, start_s: float) -> tuple[Lengths, Lengths]:
+        """Return the lengths of that time: their windows are longer, and some are empty."""
+        before = [known for known in self.lengths if known <= start_s]
+        return self.lengths[max(before) if before else min(self.lengths)]
+
+    def _instants(self, window: Window, rng: np.random.Generator) -> Floats:
+        expected = int(window.rate * self.factor * self.length_s * 2 + 50)
+        at_s: Floats = np.zeros(1)
+        parts: list[Floats] = []
+        while at_s[-1] < self.length_s:
+            if window.family == "Weibull":
+                gaps = window.scale * rng.weibull(window.shape, expected)
+            else:
+                gaps = rng.gamma(window.shape, window.scale, expected)
+            at_s = at_s[-1] + np.cumsum(gaps / self.factor)
+            parts.append(at_s)
+        instants = np.concatenate(parts)
+        return instants[instants < self.length_s]
+
+    @property
+    def mean_sizes(self) -> tuple[float, float]:
+        """Mean tokens of prompts and of answers, each window by its rate."""
+        sums = np.zeros(2)
+        for window in self.windows:
+            if window.rate and self.lengths:
+                means = [_mean(lengths) for lengths in self._lengths_at(window.start_s)]
+                sums += window.rate * np.array(means)
+        total = sum(window.rate for window in self.windows) or 1.0
+        prompt, output = sums / total
+        return float(prompt), max(1.0, float(output))
+
+    def faster(self, factor: float) -> "Windows":
+        """Return the same client at `factor` times the rate."""
+        return replace(self, factor=self.factor * factor)
+
+
+def read_servegen(path: Path, lines: Sequence[str]) -> Windows:
+    """Return a client from its file of rates and the file of lengths beside it."""
+    windows = []
+    for number, row in enumerate(csv.reader(lines), start=1):
+        try:
+            rate = float(row[1])
+            law = (row[3], float(row[4]), float(row[5])) if rate else ("", 0.0, 0.0)
+            window = Window(float(row[0]), rate, *law)
+        except (ValueError, IndexError):
+            raise TraceError(f"{path}: line {number} is not a window of rates") from None
+        if fault := _window_fault(window):
+            raise TraceError(f"{path}: line {number}: {fault}")
+        windows.append(window)
+    length_s = windows[1].start_s - windows[0].start_s if len(windows) > 1 else 600.0
+    if length_s <= 0:
+        raise TraceError(f"{path}: line 2: windows must follow each other in time")
+    lengths_path = path.with_name(path.name.replace("_rates.csv", "_lengths.json"))
+    lengths: dict[float, tuple[Lengths, Lengths]] = {}
+    if lengths_path != path and lengths_path.exists():
+        try:
+            lengths = _lengths(json.loads(lengths_path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, SyntaxError, TypeError, AttributeError):
+            raise TraceError(f"{lengths_path} does not hold ServeGen's lengths") from None
+    return Windows(windows=tuple(windows), length_s=length_s, lengths=lengths)
+
+
+LEAST_SHAPE = 1e-3
+"""Below it nearly all gaps are 0 and a window would never end."""
+MOST_PER_S = 1e5
+
+
+def _window_fault(window: Window) -> str | None:
+    """Return what is wrong with a window of rates, or None."""
+    if not isfinite(window.start_s) or not 0 <= window.rate <= MOST_PER_S:
+        return f"a rate must be between 0 and {MOST_PER_S:g} a second, not {window.rate:g}"
+    if not window.rate:
+        return None
+    if window.family not in {"Gamma", "Weibull"}:
+        return f"the family of gaps must be Gamma or Weibull, not {window.family!r}"
+    if not (LEAST_SHAPE <= window.shape <= MOST and 0 < window.scale <= MOST):
+        return f"shape {window.shape:g} and scale {window.scale:g} are no law of gaps"
+    return None
+
+
+def _lengths(document: dict[str, Any]) -> dict[float, tuple[Lengths, Lengths]]:
+    lengths = {}
+    for start, window in document.items():
+        if window.get("input_tokens") and window.get("output_tokens"):
+            prompt = _distribution(window["input_tokens"])
+            output = _distribution(window["output_tokens"])
+            if len(prompt[0]) and len(output[0]):
+                lengths[float(start)] = (prompt, output)
+    return lengths
+
+
+def _mean(lengths: Lengths) -> float:
+    values, chances = lengths
+    return float(values @ np.diff(chances, prepend=0.0))
+
+
+def _distribution(text: str) -> Lengths:
+    chances = ast.literal_eval(text)
+    values = np.array(sorted(chances), dtype=np.float64)
+    weights = np.array([chances[value] for value in sorted(chances)], dtype=np.float64)
+    return values, np.cumsum(weights) / max(weights.sum(), 1e-300)

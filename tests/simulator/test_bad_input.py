@@ -1,0 +1,128 @@
+"""Bad input of every kind: one clear line and exit code 2, never a traceback, silence or a hang."""
+
+import json
+
+import pytest
+
+from tornado_frontdoor.cli.main import main
+
+GOOD_LINE = {
+    "time": "2026-01-05T00:00:10.000Z",
+    "upstream": "reasoning",
+    "outcome": "served",
+    "waited_s": 0.5,
+    "total_s": 2.5,
+    "first_byte_s": 0.6,
+    "weight": 1,
+}
+
+
+def complaint(argv, capsys):
+    """Run a command that cannot work; returns what it printed on stderr."""
+    assert main(argv) == 2
+    told = capsys.readouterr()
+    assert not told.out
+    assert "Traceback" not in told.err
+    return told.err
+
+
+LIMITS = ["--cap", "4", "--queue", "4", "--timeout", "5"]
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--dask", "foo"], "--dask: no Dask scheduler at 'foo'"),
+        (["--bootstap", "5"], "--bootstap: there is no such option; did you mean --bootstrap?"),
+        (["--cap", "5"], "--cap: given twice"),
+        (["--rate"], "--rate: needs a value"),
+        (["--re", "5"], "--re: may mean --replicas or --retry or --requests or --reps"),
+        (["--sleep", "0,0"], "--sleep: 0,0 never sleeps"),
+        (["--slo", "speed=3"], "--slo: 'speed' is not one of"),
+        (["--headroom", "-1"], "--headroom: must be at least 0"),
+    ],
+)
+def test_option_that_cannot_work_is_named(more, told, capsys):
+    line = ["sweep", *LIMITS, "--requests", "200", "--reps", "2", "--jobs", "1", *more]
+    assert told in complaint(line, capsys)
+
+
+@pytest.mark.parametrize(
+    ("profile", "told"),
+    [
+        ('{"token_s": NaN}', "NaN is not a number that can be reckoned with"),
+        ('{"token_s": Infinity}', "Infinity is not a number"),
+        ('{"token_s": 0.02, "token_power": 1e6}', "token_power must be between 0 and 4"),
+        ('{"token_s": 1e300}', "token_s must be between 0 and 10000"),
+        ('{"seconds": [1, 1e300]}', "larger than any engine's"),
+        ('{"seconds": [1], "slowdown": "big"}', "slowdown must be a number"),
+    ],
+)
+def test_profile_that_cannot_be_reckoned_with_is_named(profile, told, tmp_path, capsys):
+    path = tmp_path / "p.json"
+    path.write_text(profile, encoding="utf-8")
+    line = ["simulate", *LIMITS, "--service", f"profile:{path}"]
+    assert told in complaint(line, capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("t.csv", "at_s\n1\nnan\n", "line 3, column 1: 'nan' is not a number"),
+        ("t.csv", "at_s\n1\n-4\n", "line 3, column 1: '-4' is not a number between 0"),
+        ("t.csv", "at_s,prompt_tokens,output_tokens\n1,5,inf\n", "line 2, column 3: 'inf'"),
+        ("c_rates.csv", "0,-1,1,Gamma,1,1\n", "line 1: a rate must be between 0"),
+        ("c_rates.csv", "0,1,1,Gamma,0,1\n", "line 1: shape 0 and scale 1 are no law"),
+        ("c_rates.csv", "0,1,1,Pareto,1,1\n", "must be Gamma or Weibull, not 'Pareto'"),
+        ("c_rates.csv", "0,1,1,Gamma,1,nan\n", "line 1: shape 1 and scale nan"),
+        ("c_rates.csv", "5,1,1,Gamma,1,1\n5,1,1,Gamma,1,1\n", "must follow each other"),
+    ],
+)
+def test_trace_that_cannot_be_replayed_is_named(name, text, told, tmp_path, capsys):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    assert told in complaint(["simulate", *LIMITS, "--trace", str(path)], capsys)
+
+
+def test_lengths_that_cannot_be_read_are_named(tmp_path, capsys):
+    (tmp_path / "c_rates.csv").write_text("0,1,1,Gamma,1,1\n", encoding="utf-8")
+    (tmp_path / "c_lengths.json").write_text('{"0": {"input_tokens": "{", "output_tokens": "{"}}')
+    line = ["simulate", *LIMITS, "--trace", str(tmp_path / "c_rates.csv")]
+    assert "does not hold ServeGen's lengths" in complaint(line, capsys)
+
+
+def test_blocks_too_short_for_a_recording_are_named(tmp_path, capsys):
+    path = tmp_path / "t.csv"
+    path.write_text("at_s\n0\n500\n", encoding="utf-8")
+    line = ["simulate", *LIMITS, "--trace", str(path), "--bootstrap", "1e-6"]
+    assert "--bootstrap: cut 500 s into blocks of at least 0.005 s" in complaint(line, capsys)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"waited_s": None},
+        {"total_s": "2.5"},
+        {"time": None},
+        {"time": "soon"},
+        {"first_byte_s": "x"},
+        {"weight": -1},
+    ],
+)
+def test_log_line_with_no_time_is_left_out_and_counted(wrong, tmp_path):
+    from simulator.traffic.access_log import read_access_log
+
+    path = tmp_path / "access.log"
+    lines = [GOOD_LINE, {**GOOD_LINE, **wrong}]
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    log = read_access_log(path)
+    assert (len(log.outcomes), log.skipped) == (1, 1)
+
+
+@pytest.mark.parametrize("command", ["calibrate", "replay"])
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"", b'{"first_token_ts": 1}\n'])
+def test_log_that_cannot_be_read_is_named(command, content, tmp_path, capsys):
+    path = tmp_path / "access.log"
+    path.write_bytes(content)
+    more = ["--cap", "4", "--queue", "4"] if command == "replay" else []
+    assert str(path) in complaint([command, str(path), *more], capsys)
