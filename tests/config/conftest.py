@@ -1,11 +1,14 @@
 """A configuration that is right, and a way to spoil it."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tornado_frontdoor.config import ConfigError, load
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 GOOD = """\
 [server]

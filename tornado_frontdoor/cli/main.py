@@ -4,6 +4,7 @@ Usage:
   frontdoor serve [--config FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT]
   frontdoor demo [--listen HOST:PORT] [--admin-listen HOST:PORT]
   frontdoor check [--config FILE] [--json]
+  frontdoor check --schema
   frontdoor status [--admin URL] [--json]
   frontdoor wake MODEL [--admin URL] [--wait]
   frontdoor sleep MODEL [--level N] [--admin URL]
@@ -34,6 +35,7 @@ Options:
   --listen HOST:PORT        Public listener, instead of server.listen. Port 0: any free one.
   --admin-listen HOST:PORT  Admin listener, instead of server.admin_listen.
   --json                    For scripts rather than people.
+  --schema                  Print the JSON schema of a configuration, for editors.
   --admin URL               Admin listener of the front door that is meant; else $FRONTDOOR_ADMIN,
                             else http://127.0.0.1:8010. $FRONTDOOR_ADMIN_TOKEN is sent along.
   --wait                    Until it is awake, or has failed to wake.
@@ -190,6 +192,11 @@ def _check(arguments: Arguments) -> int:
     from tornado_frontdoor.config import ConfigError, load
     from tornado_frontdoor.config.describe import describe, describe_json
 
+    if arguments["--schema"]:
+        from tornado_frontdoor.config.json_schema import as_text
+
+        print(as_text())
+        return 0
     path = _configuration(arguments)
     try:
         settings = load(path)

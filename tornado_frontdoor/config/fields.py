@@ -22,6 +22,9 @@ YEAR_S = 31_536_000
 TEXT_LENGTH_MAX = 1000
 
 
+JsonSchema = dict[str, Any]
+
+
 class Value(fields.Field[Any]):
     """A value of the file. `accept` returns what the settings hold, or None when it is unfit."""
 
@@ -33,6 +36,10 @@ class Value(fields.Field[Any]):
     def accept(self, value: object) -> object:
         """Return the setting for a TOML value; None refuses it, ValueError says why it does."""
         raise NotImplementedError
+
+    def json_schema(self) -> JsonSchema:
+        """Return what an editor can tell of a value: never more than `accept` refuses."""
+        return {}
 
     def _deserialize(
         self,
@@ -67,11 +74,14 @@ class Number(Value):
     ) -> None:
         super().__init__(required=required)
         self._fits: Callable[[float], bool]
+        self._bounds: JsonSchema = {"maximum": most}
         if above is not None:
+            self._bounds["exclusiveMinimum"] = above
             self._fits = lambda number: above < number <= most
             self.kind = f"a number above {above:g} and at most {_plain(most)}"
         else:
             lowest = least or 0
+            self._bounds["minimum"] = lowest
             self._fits = lambda number: lowest <= number <= most
             self.kind = f"a number from {_plain(lowest)} to {_plain(most)}"
 
@@ -80,6 +90,10 @@ class Number(Value):
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return value if self._fits(value) else None  # NaN fits nowhere, and bounds are finite
+
+    def json_schema(self) -> JsonSchema:
+        """Return the range."""
+        return {"type": "number", **self._bounds}
 
 
 class Whole(Value):
@@ -97,6 +111,10 @@ class Whole(Value):
             return None
         return value if self._least <= value <= self._most else None
 
+    def json_schema(self) -> JsonSchema:
+        """Return the range."""
+        return {"type": "integer", "minimum": self._least, "maximum": self._most}
+
 
 def _either(options: Sequence[str | int]) -> str:
     *others, last = [shown(option) for option in options]
@@ -111,6 +129,10 @@ class Flag(Value):
     def accept(self, value: object) -> object:
         """Take booleans only."""
         return value if isinstance(value, bool) else None
+
+    def json_schema(self) -> JsonSchema:
+        """Return the type."""
+        return {"type": "boolean"}
 
 
 class ChoiceField(Value):
@@ -127,6 +149,10 @@ class ChoiceField(Value):
             if type(value) is type(option) and value == option:
                 return option
         return None
+
+    def json_schema(self) -> JsonSchema:
+        """Return the options."""
+        return {"enum": list(self._options)}
 
     def hint(self, value: object) -> str:
         """Point at the option that is spelt almost alike."""
@@ -162,6 +188,10 @@ class Text(Value):
         if not value.isprintable() or value != value.strip():
             raise ValueError(f"must have no control characters or outer blanks, not {shown(value)}")
         return value
+
+    def json_schema(self) -> JsonSchema:
+        """Return the length; what else a text must be is for `frontdoor check` to say."""
+        return {"type": "string", "minLength": 1, "maxLength": TEXT_LENGTH_MAX}
 
 
 class ListenAddress(Text):
@@ -211,6 +241,10 @@ class UpstreamName(Text):
         """Take names that need no quoting anywhere."""
         return value if isinstance(value, str) and self._pattern.fullmatch(value) else None
 
+    def json_schema(self) -> JsonSchema:
+        """Return the pattern."""
+        return {"type": "string", "pattern": f"^{self._pattern.pattern}$"}
+
 
 class ModelName(Text):
     """The name of a `[models.X]` table."""
@@ -230,6 +264,7 @@ class Items(fields.List[Any]):
         self, item: Value, *, least: int = 0, distinct: bool = False, required: bool = False
     ) -> None:
         super().__init__(item, required=required, error_messages={"required": REQUIRED})
+        self._item = item
         self._least = least
         self._distinct = distinct
         self.kind = "a list, each item " + item.kind
@@ -246,6 +281,15 @@ class Items(fields.List[Any]):
             raise ValidationError("must not name an item twice")
         return tuple(items)
 
+    def json_schema(self) -> JsonSchema:
+        """Return what an item may be, and how many there are."""
+        return {
+            "type": "array",
+            "items": self._item.json_schema(),
+            "minItems": self._least,
+            "uniqueItems": self._distinct,
+        }
+
 
 class Words(fields.Dict):
     """A TOML table from text to text."""
@@ -254,6 +298,10 @@ class Words(fields.Dict):
 
     def __init__(self) -> None:
         super().__init__(keys=Text(), values=Text(), error_messages={"invalid": NOT_A_TABLE})
+
+    def json_schema(self) -> JsonSchema:
+        """Return that its values are texts."""
+        return {"type": "object", "additionalProperties": Text().json_schema()}
 
 
 NOT_A_TABLE: Literal["must be a table"] = "must be a table"
