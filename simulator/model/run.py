@@ -30,11 +30,12 @@ from tornado_frontdoor.core.decisions import (
     Reason,
     Refusal,
     Refuse,
+    Remember,
     WakeEnded,
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
-from tornado_frontdoor.engines.base import Report
+from tornado_frontdoor.engines.base import Report, StepResult
 from tornado_frontdoor.engines.vllm import KIND
 
 _QUEUED = TicketState.QUEUED
@@ -267,6 +268,10 @@ class SimulatedRun:
         if isinstance(decision, Perform):
             assert self._engine is not None
             self._engine.perform(decision)
+        elif isinstance(decision, Remember):
+            if decision.number:  # a disk that takes no time
+                written = Report(decision.number, StepResult.DONE)
+                self._loop.at(self._loop.time_s, Order.COMPLETION, self._reported, written)
         elif isinstance(decision, Changed):
             self.times.changed(decision, self._loop.time_s)
         elif isinstance(decision, WakeEnded):

@@ -231,7 +231,7 @@ def test_an_engine_without_sleep_mode_is_always_awake_and_said_to_be_so_once(sce
     assert transitions(site) == []
     site.call(lambda: site.gate.sleep_now(1))
     assert of(site, Answered) == [
-        Answered("sleep", Verdict.UNSUPPORTED, "the engine has no sleep mode")
+        Answered("sleep", Verdict.UNSUPPORTED, "the engine has no sleep mode", 1)
     ]
     assert len(of(site, Note)) == 0, "it was said when it was found out"
 
@@ -245,22 +245,24 @@ class TestOperators:
         scene.pass_s(0.25)
         assert of(site, Answered) == []
         scene.pass_s(5.0)
-        assert of(site, Answered) == [Answered("sleep", Verdict.DONE)]
+        assert of(site, Answered) == [Answered("sleep", Verdict.DONE, level=2)]
         site.call(lambda: site.gate.sleep_now(1))
-        assert of(site, Answered)[1:] == [Answered("sleep", Verdict.DONE)], "deeper than asked"
+        assert of(site, Answered)[1:] == [Answered("sleep", Verdict.DONE, level=1)], (
+            "deeper than asked"
+        )
 
     def test_sleep_is_refused_while_anyone_is_inside(self, scene):
         site = scene.site()
         site.arrive(10.0)
         site.call(lambda: site.gate.sleep_now(1))
-        assert of(site, Answered) == [Answered("sleep", Verdict.BUSY, "1 are inside")]
+        assert of(site, Answered) == [Answered("sleep", Verdict.BUSY, "1 is inside", 1)]
         assert site.gate.state is EngineState.AWAKE
 
     def test_a_caller_who_comes_first_wins(self, scene):
         site = scene.site(manners={"delay_s": 0.5})
         site.call(lambda: site.gate.sleep_now(1))
         site.arrive(1.0)
-        assert of(site, Answered) == [Answered("sleep", Verdict.BUSY, "somebody came")]
+        assert of(site, Answered) == [Answered("sleep", Verdict.BUSY, "somebody came", 1)]
         scene.pass_s(5.0)
         assert transitions(site) == []
 
@@ -289,7 +291,7 @@ class TestOperators:
         site.call(site.gate.wake_now)
         scene.pass_s(20.0)
         assert of(site, Answered) == [
-            Answered("sleep", Verdict.DONE),
+            Answered("sleep", Verdict.DONE, level=1),
             Answered("wake", Verdict.DONE),
         ]
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tornado_frontdoor.core.decisions import Changed, EngineState, JournalEntry, Perform, Remember
-from tornado_frontdoor.core.wake.control_runner import Gpu, WakeOrder
-from tornado_frontdoor.core.wake.machine import TABLE, WakeStateMachine
+from tornado_frontdoor.core.wake.machine import TABLE, Gpu, WakeOrder, WakeStateMachine
 from tornado_frontdoor.core.wake.observed import EngineEvent
 from tornado_frontdoor.core.wake.policy import SleepPolicy
 from tornado_frontdoor.engines import vllm
@@ -43,6 +42,8 @@ class Bench:
             self.orders.append(order)
             if order is Gpu.ASK:
                 self.take(self.machine.granted(self.now))
+            elif isinstance(order, Remember) and order.number:
+                self.take(self.machine.report(Report(order.number, StepResult.DONE), self.now))
 
     @property
     def last(self) -> Perform:
@@ -102,20 +103,8 @@ IN: dict[EngineState, Callable[[], Bench]] = {
 
 
 def snapshot(machine: WakeStateMachine) -> dict[str, Any]:
-    parts = {
-        "machine": machine,
-        "calls": machine.calls,
-        "belief": machine.belief,
-        "wake": machine.wake_pause,
-        "sleep": machine.sleep_pause,
-    }
-    plain = (int, float, str, bool, type(None), tuple, EngineState)
-    return {
-        f"{name}.{key}": value
-        for name, part in parts.items()
-        for key, value in vars(part).items()
-        if isinstance(value, plain)
-    }
+    """Return all of its state: what is not plain is a value, too."""
+    return {key: value for key, value in vars(machine).items() if key != "_orders"}
 
 
 def test_every_state_has_its_row_and_can_be_reached():
@@ -134,7 +123,7 @@ def test_every_pair_is_either_in_the_table_or_without_effect(state, event):
         assert machine.state is TABLE[state][event]
     else:
         assert snapshot(machine) == before
-        assert not machine.calls.orders
+        assert not machine._orders
 
 
 def test_every_state_has_a_way_out_and_a_way_in():
@@ -215,10 +204,10 @@ def test_a_report_that_nobody_waits_for_has_no_effect(state, ending):
         assert not bench.machine.report(Report(number, ending, AWAKE), bench.now)
     bench.take(bench.machine.report(Report(bench.last.number, StepResult.LOST), bench.now))
     after = snapshot(bench.machine)
-    if bench.machine.calls._step is None:
+    if bench.machine._call is None:
         assert not bench.machine.report(Report(bench.last.number, ending, AWAKE), bench.now)
         assert snapshot(bench.machine) == after
-    assert before["machine.state"] is state
+    assert before["state"] is state
 
 
 def remembered(bench: Bench, step: Step) -> JournalEntry:

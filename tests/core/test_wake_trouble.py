@@ -117,14 +117,12 @@ class TestFailures:
         pause = Backoff()
         found = []
         for _ in range(12):
-            pause.fail(1000.0)
+            pause = pause.failed(1000.0)
             found.append(pause.until_s - 1000.0)
         assert found[:4] == [FIRST_PAUSE_S, 4.0, 8.0, 16.0]
         assert found[-1] == LONGEST_PAUSE_S
-        pause.end()
-        assert not pause.on(1000.0)
-        pause.fail(1000.0)
-        assert pause.until_s == 1000.0 + FIRST_PAUSE_S
+        assert not Backoff().on(1000.0)
+        assert Backoff().failed(1000.0).until_s == 1000.0 + FIRST_PAUSE_S
 
 
 class TestDeaths:
@@ -328,7 +326,7 @@ class TestDraining:
         assert transitions(site) == ["wake_up", "canary"]
         site.call(site.gate.wake_now)
         site.call(lambda: site.gate.sleep_now(1))
-        assert {answer.wish for answer in of(site, Answered)} == {"wake", "sleep"}
+        assert {answer.request for answer in of(site, Answered)} == {"wake", "sleep"}
 
 
 class TestRestarts:

@@ -90,6 +90,7 @@ class Site:
         self.memory: JournalEntry | None = None
         self.learned_s: dict[str, float] = {}
         self.inside: dict[int, Caller] = {}
+        self.disk_full = False
         self.meddled = False
         """Another hand did something: what is true may differ from what can be known."""
         self.decisions: list[Decision] = []
@@ -206,18 +207,32 @@ class Site:
             case Perform(step=step):
                 self._watch(step)
                 self.door.perform(decision, now)
-            case Remember(memory=memory):
-                self.memory = memory
-                self.learned_s = self.gate.learned_s
+            case Remember(memory=memory, number=number):
+                self._write_down(memory, number)
             case Changed(state=state):
                 self._changed(state)
-            case GpuGranted(upstream=upstream):
-                other = next(site for site in self.world.sites if site.key == upstream)
+            case GpuGranted(owner=owner):
+                other = next(site for site in self.world.sites if site.key == owner)
                 self.world.at(now, lambda: other.call(other.gate.granted))
             case Answered():
-                self.ends[f"{decision.wish} {decision.verdict.value}"] += 1
+                self.ends[f"{decision.request} {decision.verdict.value}"] += 1
             case WakeEnded():
                 assert decision.took_s >= 0
+
+    def _write_down(self, memory: JournalEntry, number: int) -> None:
+        """Have it on the disk at once, or not at all, and tell so on a turn of its own."""
+        full = self.disk_full or self.world.rng.random() < self.door.manners.fault
+        if not full:
+            self.memory = memory
+            self.learned_s = self.gate.learned_s
+        ending = StepResult.FAILED if full else StepResult.DONE
+        life = self.world.lives
+
+        def written() -> None:
+            if number and life == self.world.lives:
+                self.report(Report(number, ending, detail="the disk is full" if full else ""))
+
+        self.world.at(self.world.now, written)
 
     def _start(self, ticket: Caller) -> None:
         self.line.engine_saw(ticket.number)

@@ -211,8 +211,8 @@ class House(Doorway):
             upstream.keeper.change_limits(limits, replace(wake, probe_period_s=seconds))
             wake_machine = upstream.keeper.gate._wake
             assert wake_machine is not None
-            wake_machine.calls.next_s = min(
-                wake_machine.calls.next_s, asyncio.get_running_loop().time() + seconds
+            wake_machine.next_s = min(
+                wake_machine.next_s, asyncio.get_running_loop().time() + seconds
             )
             upstream.keeper._carry_out(upstream.keeper.gate.expire())
 

@@ -10,7 +10,7 @@ from naps import CHAT, WORDS, House, chat_with, house, text_of
 STATUS_FIELDS = {
     *("url", "models", "state", "sleep_depth", "running", "sleeping", "wake_in_progress"),
     *("wake_step", "last_activity_s", "sleep_support", "in_flight", "cap", "queued", "queue"),
-    *("wakes_total", "estimated_wake_seconds", "sleep_fault"),
+    *("wakes_total", "estimated_wake_seconds", "sleep_fault", "oldest_wait_s"),
 }
 
 
@@ -101,7 +101,7 @@ def test_no_sleep_while_anyone_is_inside() -> None:
             await door.inside(1)
             code, told = await sleep(door)
             assert (code, told["reason"]) == (409, "busy")
-            assert "1 are inside" in told["error"]
+            assert "1 is inside" in told["error"]
             assert text_of(await wire.reply()) == WORDS
             assert door.calls() == []
             assert (await sleep(door))[0] == 200

@@ -282,7 +282,7 @@ def test_a_wake_that_failed_leaves_no_state_that_needs_a_restart() -> None:
             door.fortune()
             wake = door.gate._wake
             assert wake is not None
-            await door.until(lambda: not wake.wake_pause.on(monotonic()))
+            await door.until(lambda: not wake.wake_backoff.on(monotonic()))
             assert text_of(await door.ask()) == WORDS
 
     asyncio.run(scenario())
@@ -302,7 +302,7 @@ def test_a_wake_that_never_works_is_tried_ever_more_seldom() -> None:
                 assert int(refused.headers["retry-after"]) >= 10
             assert 2 <= door.calls().count("reload_weights") <= 4
             assert door.gate._wake is not None
-            assert door.gate._wake.wake_pause.failures <= 2
+            assert door.gate._wake.wake_backoff.failures <= 2
             # V6: this engine is not dropped to level 2 again, and it says why.
             assert "reload_weights" in (door.gate.sleep_fault or "")
             door.fortune()

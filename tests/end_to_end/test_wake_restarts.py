@@ -55,7 +55,7 @@ def test_who_asks_while_the_engine_restarts_is_held_and_served(version: str, lev
             replies = [await wire.reply() for wire in wires]
             assert [text_of(reply) for reply in replies] == [WORDS] * 4
             assert door.gate._wake is not None
-            assert door.gate._wake.wake_pause.failures == 0  # nothing was tried that failed
+            assert door.gate._wake.wake_backoff.failures == 0  # nothing was tried that failed
             assert door.calls(since=quiet) == []  # it came back awake: there was nothing to wake
 
     asyncio.run(scenario())

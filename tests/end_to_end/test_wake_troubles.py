@@ -6,7 +6,7 @@ import pytest
 from naps import CHAT, WORDS, House, chat_with, house, text_of
 from wire import Reply
 
-from tornado_frontdoor.core.wake import control_runner
+from tornado_frontdoor.core.wake import machine
 from tornado_frontdoor.engines import vllm
 from tornado_frontdoor.engines.base import PROBE
 
@@ -43,7 +43,7 @@ def test_a_sleep_that_never_answers_is_given_up_and_nothing_is_put_on_top_of_it(
 ) -> None:
     """V23: bounded, unknown until a look comes through, told to the operator; others go on."""
     monkeypatch.setattr(vllm, "SLEEP_1", vllm.SLEEP_1._replace(timeout_s=0.3))
-    monkeypatch.setattr(control_runner, "PROBE", PROBE._replace(timeout_s=0.1))
+    monkeypatch.setattr(machine, "PROBE", PROBE._replace(timeout_s=0.1))
 
     async def scenario() -> None:
         async with house("text", "ocr") as door:

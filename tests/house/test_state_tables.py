@@ -41,4 +41,4 @@ def test_the_surprising_arrows_come_with_their_reasons() -> None:
     (row,) = [row for row in rows if row.startswith("| `offloaded` | `found_doubtful`")]
     assert "without loading its weights" in row
     (row,) = [row for row in rows if row.startswith("| `sleeping` | `found_awake`")]
-    assert "another hand woke it" in row.lower()
+    assert "out of band" in row.lower()

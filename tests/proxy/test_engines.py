@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import sqlite3
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -14,16 +16,15 @@ from tornado_frontdoor.core.decisions import (
     GpuGranted,
     JournalEntry,
     Note,
-    Perform,
     Remember,
     SleepDepth,
     Verdict,
     WakeEnded,
 )
 from tornado_frontdoor.core.request import UpstreamKey
-from tornado_frontdoor.engines import vllm
+from tornado_frontdoor.engines.base import Report, StepResult
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
-from tornado_frontdoor.proxy.engine.journal import Journal
+from tornado_frontdoor.proxy.engine.journal import FILE_NAME, Journal
 
 URL = "http://127.0.0.1:8000"
 KEY = UpstreamKey("text")
@@ -36,6 +37,7 @@ class Hands:
     def __init__(self, folder: Path) -> None:
         self.journal = Journal(folder)
         self.happened: list[Any] = []
+        self._came = asyncio.Event()
         self.engine = EngineExecutor(
             KEY,
             URL,
@@ -46,9 +48,14 @@ class Hands:
             lambda: {"sleeping": 2.5},
         )
 
-    def perform(self, command: Perform) -> None:
+    def report(self, report: Report) -> None:
         memory, _ = self.journal.recall(URL)
-        self.happened.append((command.step, memory))
+        self.happened.append((report, memory))
+        self._came.set()
+
+    async def reported(self) -> None:
+        async with asyncio.timeout(10):
+            await self._came.wait()
 
     def wake_ended(self, upstream: str, ended: WakeEnded) -> None:
         self.happened.append((upstream, ended))
@@ -59,26 +66,60 @@ class Hands:
 
 def test_what_is_to_be_remembered_is_on_the_disk_before_the_call_is_made(tmp_path: Path) -> None:
     """A kill between the two is harmless; the other way round it would not be."""
-    hands = Hands(tmp_path)
-    hands.engine.command(Remember(WAKING))
-    hands.engine.command(Perform(1, vllm.WAKE_WEIGHTS, 300.0))
-    assert hands.happened == [(vllm.WAKE_WEIGHTS, WAKING)]
-    hands.journal.close()
+
+    async def scenario() -> None:
+        hands = Hands(tmp_path)
+        hands.engine.command(Remember(WAKING, 7))
+        assert hands.happened == []
+        await hands.reported()
+        assert hands.happened == [(Report(7, StepResult.DONE), WAKING)]
+        hands.journal.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_written_down_is_reported_with_the_reason(tmp_path: Path) -> None:
+    """With a number the gate is told; without one it is only said."""
+
+    async def scenario() -> None:
+        hands = Hands(tmp_path)
+        other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        began = monotonic()
+        hands.engine.command(Remember(WAKING, 7))
+        hands.engine.command(Remember(WAKING))
+        hands.engine.command(WakeEnded(SleepDepth.SLEEPING, succeeded=True, took_s=2.5))
+        assert monotonic() - began < 0.5, "the loop does not wait for the disk"
+        await hands.reported()
+        ((report, _), *_) = [told for told in hands.happened if isinstance(told[0], Report)]
+        assert report.ending is StepResult.FAILED
+        assert "database is locked" in report.detail
+        other.close()
+        hands.journal._writer.shutdown(wait=True)
+        await asyncio.sleep(0)
+        hands.journal.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_wake_that_ended_is_counted_and_its_time_is_kept(tmp_path: Path) -> None:
-    hands = Hands(tmp_path)
-    ended = WakeEnded(SleepDepth.SLEEPING, succeeded=True, took_s=2.5)
-    hands.engine.command(ended)
-    assert hands.happened == [("text", ended)]
-    assert hands.journal.recall(URL) == (None, {"sleeping": 2.5})
-    hands.journal.close()
+    async def scenario() -> None:
+        hands = Hands(tmp_path)
+        ended = WakeEnded(SleepDepth.SLEEPING, succeeded=True, took_s=2.5)
+        hands.engine.command(ended)
+        assert hands.happened == [("text", ended)]
+        hands.journal.close()
+        again = Journal(tmp_path)
+        assert again.recall(URL) == (None, {"sleeping": 2.5})
+        again.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_gpu_is_passed_on(tmp_path: Path) -> None:
     hands = Hands(tmp_path)
-    hands.engine.command(GpuGranted(UpstreamKey("ocr")))
-    assert hands.happened == [("granted", "ocr")]
+    hands.engine.command(GpuGranted("http://ocr"))
+    assert hands.happened == [("granted", "http://ocr")]
     hands.journal.close()
 
 
@@ -97,15 +138,15 @@ def test_all_who_wish_for_the_same_get_the_one_answer(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         hands = Hands(tmp_path)
-        wakes = [hands.engine.wish("wake") for _ in range(3)]
-        sleep = hands.engine.wish("sleep")
+        wakes = [hands.engine.request("wake") for _ in range(3)]
+        sleep = hands.engine.request("sleep", 1)
         wakes[1].cancel()
         done = Answered("wake", Verdict.DONE)
         hands.engine.command(done)
         assert [await wakes[0], await wakes[2]] == [done, done]
         assert not sleep.done()
         hands.engine.command(done)  # nobody waits for it
-        busy = Answered("sleep", Verdict.BUSY, "1 are inside")
+        busy = Answered("sleep", Verdict.BUSY, "1 is inside", 1)
         hands.engine.command(busy)
         assert await sleep == busy
         hands.journal.close()
@@ -116,7 +157,7 @@ def test_all_who_wish_for_the_same_get_the_one_answer(tmp_path: Path) -> None:
 def test_who_still_waits_at_the_end_is_told_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         hands = Hands(tmp_path)
-        wishes = [hands.engine.wish("wake"), hands.engine.wish("sleep")]
+        wishes = [hands.engine.request("wake"), hands.engine.request("sleep", 1)]
         await hands.engine.close()
         answers = [await wish for wish in wishes]
         assert {answer.verdict for answer in answers} == {Verdict.FAILED}

@@ -92,7 +92,7 @@ async def bench(
         reports: list[Report] = []
         waker = EngineControlClient(upstream, served.url, vllm.KIND, canary, reports.append)
         held = Bench(waker)
-        waker._report = held.take
+        waker.report = held.take
         made.append(held)
         try:
             yield held

@@ -7,7 +7,7 @@ that makes a million of them.
 from enum import Enum
 from typing import NamedTuple
 
-from tornado_frontdoor.core.request import Ticket, UpstreamKey
+from tornado_frontdoor.core.request import Ticket
 from tornado_frontdoor.engines.base import Step
 
 
@@ -136,7 +136,7 @@ class EngineState(Enum):
 
 
 class Verdict(Enum):
-    """What came of an operator's wish."""
+    """What came of an operator's request."""
 
     DONE = "done"
     BUSY = "busy"
@@ -159,6 +159,9 @@ class JournalEntry(NamedTuple):
     """The engine's process for which this holds."""
 
 
+# Commands: what the driver must do. What it may want to know besides is told by the notices below.
+
+
 class Perform(NamedTuple):
     """Carry out one step against the engine and report what came of it, with its number."""
 
@@ -169,9 +172,28 @@ class Perform(NamedTuple):
 
 
 class Remember(NamedTuple):
-    """Write this down, durably, before anything that comes after it is carried out."""
+    """Write this down, durably and in order, off the loop.
+
+    With a number it is reported like a step, and what it speaks of is done only after that; with
+    none it merely spares the next front door some work.
+    """
 
     memory: JournalEntry
+    number: int = 0
+
+
+class GpuGranted(NamedTuple):
+    """Another gate has waited for the GPU that is free now: call its `granted`."""
+
+    owner: str
+    """As that gate's `SleepConfig` calls its engine."""
+
+
+Command = Perform | Remember | GpuGranted
+
+
+# Notices: what the driver may want to know, for logs, metrics and operators. What it must do is
+# told by the commands above. None of them changes what comes next.
 
 
 class Changed(NamedTuple):
@@ -189,11 +211,12 @@ class WakeEnded(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What came of the operator's wish to `wake` or to `sleep`, for all who wait to hear of it."""
+    """What came of a request to `wake`, or to `sleep` at a level: for all who made it."""
 
-    wish: str
+    request: str
     verdict: Verdict
     detail: str = ""
+    level: int | None = None
 
 
 class Note(NamedTuple):
@@ -202,11 +225,6 @@ class Note(NamedTuple):
     text: str
 
 
-class GpuGranted(NamedTuple):
-    """Another gate has waited for the GPU that is free now: call its `granted`."""
+Notice = Changed | WakeEnded | Answered | Note
 
-    upstream: UpstreamKey
-
-
-Command = Perform | Remember | Changed | WakeEnded | Answered | Note | GpuGranted
-Decision = Admit | Refuse | Cooled | Command
+Decision = Admit | Refuse | Cooled | Command | Notice

@@ -32,15 +32,14 @@ from tornado_frontdoor.core.limits import AdmissionLimits
 from tornado_frontdoor.core.refusals import admission_refusal, waking_refusal
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
 from tornado_frontdoor.core.retry_after import Randomness, RetryAfterEstimator, WakeEstimates
-from tornado_frontdoor.core.wake.control_runner import Gpu, WakeOrder
-from tornado_frontdoor.core.wake.machine import WakeStateMachine
+from tornado_frontdoor.core.wake.machine import Gpu, WakeOrder, WakeStateMachine
 from tornado_frontdoor.core.wake.policy import SleepPolicy
 from tornado_frontdoor.engines.base import EngineKind, Report
 
 __all__ = ["AdmissionLimits", "Gate", "GateError", "SleepConfig", "SleepPolicy"]
 
 _SUSPICIOUS = (Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_TIMEOUT)
-"""Ends after which the engine is looked at: another hand may have put it to sleep."""
+"""Ends after which the engine is probed: it may have been put to sleep out of band."""
 
 
 class GateError(Exception):
@@ -54,6 +53,8 @@ class SleepConfig:
     limits: SleepPolicy
     kind: EngineKind
     gpus: GpuLocks = field(default_factory=GpuLocks)
+    owner: str = ""
+    """Who holds GPUs: the engine's address, which outlives its name; the gate's key if empty."""
     memory: JournalEntry | None = None
     """What an earlier front door wrote down last."""
     learned_s: Mapping[str, float] = field(default_factory=dict)
@@ -85,6 +86,7 @@ class Gate:
         if nap is not None:
             now = clock.now()
             self._gpus = nap.gpus
+            self._owner = nap.owner or key
             self._wake = WakeStateMachine(nap.limits, now, nap.kind, nap.memory)
             self._hold_s = 0.0
             # Nothing leaves it yet: it may claim the GPU on which a transition had begun.
@@ -117,6 +119,16 @@ class Gate:
         """How often a ticket was finished that was gone already; above 0 is a driver's bug."""
         return self._admission.duplicate_finishes
 
+    @property
+    def oldest_wait_s(self) -> float | None:
+        """Return how long the one waits who has waited longest; None: nobody waits."""
+        line = self._admission.waiting()
+        return self._clock.now() - line[0].arrived_s if line else None
+
+    def __repr__(self) -> str:
+        flying = f"in_flight={self.in_flight}/{self.limits.cap or '-'}"
+        return f"<Gate {self.key} {self.state.value} {flying} queued={self.queued}>"
+
     def waiting(self) -> tuple[Ticket, ...]:
         """Return the queue, head first."""
         return self._admission.waiting()
@@ -144,17 +156,17 @@ class Gate:
     @property
     def sleep_support(self) -> bool | None:
         """Whether the engine can sleep; None until that was found out."""
-        return False if self._wake is None else self._wake.belief.support
+        return False if self._wake is None else self._wake.engine.support
 
     @property
     def sleep_fault(self) -> str | None:
         """Why level 2 is not used any more, if so."""
-        return None if self._wake is None else self._wake.belief.reload_fault
+        return None if self._wake is None else self._wake.engine.reload_fault
 
     @property
     def wake_step(self) -> str | None:
         """Where a transition is, or `gpu` while it waits for that; None: there is none."""
-        return None if self._wake is None else self._wake.calls.at
+        return None if self._wake is None else self._wake.step
 
     @property
     def wakes_total(self) -> int:
@@ -239,7 +251,7 @@ class Gate:
         now = self._clock.now()
         moves = self._admission.change_limits(limits, now)
         if self._wake is not None and wake is not None:
-            self._wake.change_limits(wake)
+            self._wake.change_policy(wake)
         return self._joined(moves, (), now)
 
     # What can happen to an engine that sleeps
@@ -255,7 +267,7 @@ class Gate:
         now = self._clock.now()
         wake = self._sleeper()
         # It may have been given back, and even asked for again, while the news was on its way.
-        orders = wake.granted(now) if self._gpus.holds(self.key) else ()
+        orders = wake.granted(now) if self._gpus.holds(self._owner) else ()
         return self._settle(wake, (), orders, now)
 
     def lost(self) -> Sequence[Decision]:
@@ -292,7 +304,7 @@ class Gate:
     ) -> Sequence[Decision]:
         orders: Sequence[WakeOrder] = ()
         if self._wake is not None:
-            self._wake.touch(now)
+            self._wake.touch(now, served=outcome is Outcome.SERVED)
             orders = self._wake.suspect(now) if outcome in _SUSPICIOUS else ()
         return self._joined(moves, orders, now)
 
@@ -332,10 +344,10 @@ class Gate:
     def _obey(self, wake: WakeStateMachine, order: WakeOrder, now: float) -> list[Decision]:
         """Do what the wake machine asks of the gate itself; the rest is for the driver."""
         if order is Gpu.FREE:
-            return [GpuGranted(upstream) for upstream in self._gpus.release(self.key)]
+            return [GpuGranted(owner) for owner in self._gpus.release(self._owner)]
         if order is Gpu.ASK:
             decisions: list[Decision] = []
-            if self._gpus.ask(self.key, wake.limits.devices):
+            if self._gpus.ask(self._owner, wake.policy.devices):
                 for following in wake.granted(now):
                     decisions += self._obey(wake, following, now)
             return decisions
@@ -348,7 +360,7 @@ class Gate:
         depth = wake.depth
         if depth is None:
             return self._admission.resume(now)
-        hold_s = wake.limits.hold_s(depth)
+        hold_s = wake.policy.hold_s(depth)
         if self._admission.queued:
             # Who waits for a restart is not sent away by the good news that it only sleeps.
             hold_s = max(hold_s, self._hold_s)
@@ -377,13 +389,16 @@ class Gate:
         """Say why a hold was in vain, and when to come back."""
         depth = wake.depth
         assert depth is not None
-        began_s = wake.calls.run.began_s if wake.calls.run else wake.down_since_s
+        began_s = wake.transition.began_s if wake.transition else wake.down_since_s
         left_s = self._estimates.expected_s(depth, 0.0 if began_s is None else now - began_s)
         failed = None
-        if wake.wake_pause.on(now):
-            failed = wake.calls.why, wake.wake_pause.until_s - now
-        retry_after_s = wake.limits.retry_after_s(depth)
-        return waking_refusal(depth, self.key, self._hold_s, retry_after_s, left_s, failed)
+        if wake.wake_backoff.on(now):
+            failed = wake.why, wake.wake_backoff.until_s - now
+        retry_after_s = wake.policy.retry_after_s(depth)
+        known = wake.state is not EngineState.UNKNOWN
+        return waking_refusal(
+            depth, self.key, self._hold_s, retry_after_s, left_s, failed, known=known
+        )
 
     def _retry_after_s(self, now: float) -> float:
         cap = self._admission.limits.cap or 1

@@ -1,45 +1,44 @@
 """Who may change what is in a GPU's memory: one engine at a time on each, in order of asking.
 
 Two transitions at once on one GPU crash it (vllm#36753). All gates share one `GpuLocks`; each asks
-for all of its engine's devices at once, so nobody holds one and waits for another.
+for all of its engine's devices at once, so nobody holds one and waits for another. An owner is an
+engine by its address: names come and go with the configuration.
 """
-
-from tornado_frontdoor.core.request import UpstreamKey
 
 
 class GpuLocks:
     """First come, first served on each device. Never blocks: it grants now, or tells later."""
 
     def __init__(self) -> None:
-        self._held: dict[UpstreamKey, tuple[int, ...]] = {}
-        self._line: dict[UpstreamKey, tuple[int, ...]] = {}
+        self._held: dict[str, tuple[int, ...]] = {}
+        self._line: dict[str, tuple[int, ...]] = {}
 
-    def ask(self, upstream: UpstreamKey, devices: tuple[int, ...]) -> bool:
+    def ask(self, owner: str, devices: tuple[int, ...]) -> bool:
         """Ask for devices, and tell whether they are granted; if not, `release` will name this one.
 
         An engine that names no devices shares none: it is granted at once.
         """
-        assert upstream not in self._held, f"{upstream} holds its devices"
-        self._line[upstream] = devices
-        return upstream in self._grant()
+        assert owner not in self._held, f"{owner} holds its devices"
+        self._line[owner] = devices
+        return owner in self._grant()
 
-    def release(self, upstream: UpstreamKey) -> tuple[UpstreamKey, ...]:
+    def release(self, owner: str) -> tuple[str, ...]:
         """Give devices back, or ask no longer; return who is granted theirs by that."""
-        self._held.pop(upstream, None)
-        self._line.pop(upstream, None)
+        self._held.pop(owner, None)
+        self._line.pop(owner, None)
         return self._grant()
 
-    def holds(self, upstream: UpstreamKey) -> bool:
+    def holds(self, owner: str) -> bool:
         """Tell whether it holds its devices now."""
-        return upstream in self._held
+        return owner in self._held
 
-    def _grant(self) -> tuple[UpstreamKey, ...]:
+    def _grant(self) -> tuple[str, ...]:
         granted = []
         taken = {device for devices in self._held.values() for device in devices}
-        for upstream, devices in [*self._line.items()]:
+        for owner, devices in [*self._line.items()]:
             if taken.isdisjoint(devices):
-                self._held[upstream] = self._line.pop(upstream)
-                granted.append(upstream)
+                self._held[owner] = self._line.pop(owner)
+                granted.append(owner)
             # Those in line take their place too: a later one must not pass them on a device.
             taken.update(devices)
         return tuple(granted)

@@ -54,13 +54,16 @@ def waking_refusal(
     retry_after_s: float,
     left_s: float | None,
     failed: tuple[str, float] | None,
+    *,
+    known: bool,
 ) -> Refusal:
     """Say that a hold was in vain, and when to come back.
 
     `left_s` is what a wake is expected to take yet; `failed`: why the last one did, and when the
-    next begins.
+    next begins; `known`: the engine's state is.
     """
-    detail = f"{upstream} {_WHAT_IT_DOES[depth]} and was not ready within {hold_s:g} s"
+    what = _WHAT_IT_DOES[depth] if known else "has not shown yet that it is awake"
+    detail = f"{upstream} {what} and was not ready within {hold_s:g} s"
     if failed is not None:
         why, pause_s = failed
         detail += f"; the last try failed ({why}), the next is in {pause_s:.0f} s"

@@ -167,6 +167,7 @@ class App:
             server.stop()
         for upstream in self.pool.everyone():
             upstream.drain()
+        self.pool.hand_over()
         if self.door.under_way:
             await self._wait_for(self.door.empty.wait())
         for request in list(self.door.under_way):

@@ -6,6 +6,7 @@ lose a slot that is granted and given up in the same turn of the loop.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from random import Random
 from time import monotonic
@@ -16,15 +17,21 @@ from tornado_frontdoor.core.decisions import (
     Command,
     Cooled,
     Decision,
+    Notice,
     Outcome,
+    Perform,
     Refusal,
     Refuse,
+    Remember,
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
-from tornado_frontdoor.engines.base import Report
+from tornado_frontdoor.engines.base import Report, StepResult
 
 __all__ = ["AdmissionLimits", "GateDriver", "Lease", "MonotonicClock", "SleepConfig", "SleepPolicy"]
+
+
+LOG = logging.getLogger("frontdoor")
 
 
 class MonotonicClock:
@@ -93,8 +100,12 @@ class Lease:
             self.on_decision(self.decision)
 
 
-def _no_engine(command: Command) -> None:
-    raise AssertionError(f"a gate without an engine to wake commanded {command}")
+def _no_engine(decision: Command | Notice) -> None:
+    raise AssertionError(f"a gate without an engine to wake decided {decision}")
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class GateDriver:
@@ -109,8 +120,10 @@ class GateDriver:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.gate = Gate(key, limits, MonotonicClock(), rng, nap)
-        self.on_command: Callable[[Command], None] = _no_engine
+        self.on_command: Callable[[Command | Notice], None] = _no_engine
         """Carries out what the gate wants done to its engine, in order; set before `begin`."""
+        self.on_rest: Callable[[], None] = _nothing
+        """Called each time when nobody is inside and no transition is under way."""
         self._waiting: dict[Ticket, Lease] = {}
         self._cooling: dict[Ticket, Lingering] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -189,8 +202,11 @@ class GateDriver:
             elif isinstance(decision, Cooled):
                 self._cooling.pop(decision.ticket).close()
             else:
-                self.on_command(decision)
-        deadline_s = self.gate.next_deadline()
+                self._command(decision)
+        gate = self.gate
+        if not (gate.in_flight or gate.cooling or gate.queued or gate.wake_step):
+            self.on_rest()
+        deadline_s = gate.next_deadline()
         timer = self._timer
         if deadline_s is None:
             return
@@ -204,6 +220,16 @@ class GateDriver:
     def _let_go(self, ticket: Ticket, outcome: Outcome) -> None:
         del self._cooling[ticket]
         self._carry_out(self.gate.finish(ticket, outcome))
+
+    def _command(self, decision: Command | Notice) -> None:
+        """Have one decision carried out; whatever comes of that, the others follow it."""
+        try:
+            self.on_command(decision)
+        except Exception:
+            LOG.exception("%s: could not carry out %s", self.gate.key, decision)
+            if isinstance(decision, Perform | Remember) and decision.number:
+                failed = Report(decision.number, StepResult.FAILED, detail="see the log")
+                self.loop.call_soon(self.report, failed)
 
     def _on_deadline(self) -> None:
         self._timer = None

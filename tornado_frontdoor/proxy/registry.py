@@ -5,12 +5,13 @@ its gate, its counts and its engine, also under another name. One that is droppe
 inside to their end.
 """
 
+import asyncio
+from functools import partial
 from random import Random
 
 from tornado_frontdoor.config import Settings, UpstreamSettings
 from tornado_frontdoor.core.decisions import JournalEntry
 from tornado_frontdoor.core.gpu_locks import GpuLocks
-from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.engines import kinds
 from tornado_frontdoor.proxy.curl.client import UpstreamClient
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
@@ -31,6 +32,7 @@ class UpstreamRegistry:
         self._rng = rng
         self._gpus = GpuLocks()
         self._journal: Journal | None = None
+        self._closing: set[asyncio.Task[None]] = set()
 
     def apply(self, settings: Settings, telemetry: Telemetry) -> None:
         """Have the upstreams that `settings` describe; raises JournalError."""
@@ -45,10 +47,14 @@ class UpstreamRegistry:
                 upstream = self._make(wanted, settings, telemetry)
             else:
                 upstream.change(wanted)
+                if upstream.engine is not None and wanted.sleep is not None:
+                    upstream.engine.change(wanted.key, _canary(wanted, settings))
             current[key] = upstream
         kept = set(current.values())
-        self._retired = [upstream for upstream in before.values() if upstream not in kept]
         self.current = current
+        self._retired = [upstream for upstream in before.values() if upstream not in kept]
+        for upstream in [*self._retired]:
+            upstream.retire(partial(self._let_go, upstream))
 
     def everyone(self) -> list[Upstream]:
         """Return all upstreams that may still have somebody inside."""
@@ -62,6 +68,7 @@ class UpstreamRegistry:
         """Close everything."""
         for upstream in self.everyone():
             await upstream.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
         if self._journal is not None:
             self._journal.close()
         self.client.close()
@@ -75,6 +82,7 @@ class UpstreamRegistry:
         memory, learned_s = self._journal.recall(wanted.url)
         nap = SleepConfig(
             kind=kind,
+            owner=wanted.url,
             limits=limits,
             gpus=self._gpus,
             memory=memory or JournalEntry(),
@@ -98,9 +106,25 @@ class UpstreamRegistry:
         )
         return upstream
 
-    def _granted(self, key: UpstreamKey) -> None:
+    def hand_over(self) -> None:
+        """Let another front door have the journal: this one begins nothing any more."""
+        if self._journal is not None:
+            self._journal.unlock()
+
+    def _let_go(self, upstream: Upstream) -> None:
+        """Forget an upstream that was dropped, now that nobody is inside."""
+        if upstream not in self._retired:
+            return
+        self._retired.remove(upstream)
+        task = asyncio.get_running_loop().create_task(upstream.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        for owner in self._gpus.release(upstream.settings.url):
+            self._granted(owner)
+
+    def _granted(self, address: str) -> None:
         for upstream in self.everyone():
-            if upstream.keeper.gate.key == key and upstream.engine is not None:
+            if upstream.settings.url == address and upstream.engine is not None:
                 upstream.keeper.granted()
 
 

@@ -42,6 +42,7 @@ class GateReading(NamedTuple):
     queued: int
     queue: int
     state: str
+    oldest_wait_s: float
 
 
 class Record:
@@ -217,6 +218,10 @@ class _GateGauges(Collector):
         cap = _gauge("frontdoor_cap", "Slots that may be taken; absent where there is no cap")
         depth = _gauge("frontdoor_queue_depth", "Requests that wait now")
         limit = _gauge("frontdoor_queue_limit", "Places in the line")
+        oldest = _gauge(
+            "frontdoor_queue_oldest_wait_seconds",
+            "How long the one in line waits who has waited longest; 0: nobody waits",
+        )
         state = GaugeMetricFamily(
             "frontdoor_engine_state",
             "1 for the state the engine is in",
@@ -228,11 +233,12 @@ class _GateGauges(Collector):
             cooling.add_metric(key, reading.cooling)
             depth.add_metric(key, reading.queued)
             limit.add_metric(key, reading.queue)
+            oldest.add_metric(key, reading.oldest_wait_s)
             if reading.cap is not None:
                 cap.add_metric(key, reading.cap)
             for name in self._state_names:
                 state.add_metric([reading.upstream, name], float(name == reading.state))
-        yield from (in_flight, cooling, cap, depth, limit, state)
+        yield from (in_flight, cooling, cap, depth, limit, oldest, state)
 
 
 class _LogCounters(Collector):

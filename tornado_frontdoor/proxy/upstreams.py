@@ -6,6 +6,8 @@ vLLM answers those asleep too, so the side door wakes nobody.
 """
 
 import logging
+from collections.abc import Callable
+from dataclasses import fields, replace
 from math import inf
 from random import Random
 
@@ -114,28 +116,44 @@ class Upstream:
         """Wake the engine, and return what came of it."""
         if self.engine is None:
             return Answered("wake", Verdict.DONE)
-        answered = self.engine.wish("wake")
+        answered = self.engine.request("wake")
         self.keeper.wake_now()
         return await answered
 
     async def sleep(self, level: int) -> Answered:
         """Put the engine to sleep, and return what came of it."""
         if self.engine is None:
-            return Answered("sleep", Verdict.UNSUPPORTED, "it has no sleep table")
-        answered = self.engine.wish("sleep")
+            return Answered("sleep", Verdict.UNSUPPORTED, "it has no sleep table", level)
+        answered = self.engine.request("sleep", level)
         self.keeper.sleep_now(level)
         return await answered
 
     def change(self, settings: UpstreamSettings) -> None:
         """Put new settings in force; everyone inside stays inside."""
+        self.keeper.on_rest = self.side_door.on_rest = _nothing
+        if settings.engine != self.settings.engine:
+            LOG.warning("upstreams.%s.engine changes with the next start", settings.key)
         self.settings = settings
-        if self.engine is None:  # with one, locks and journals know it by its first name
-            self.keeper.gate.key = settings.key
+        self.keeper.gate.key = settings.key
         wake = wake_limits_of(settings)
         if (wake is None) != (self.engine is None):
             # A second gate before one engine would be a second cap.
             LOG.warning("upstreams.%s.sleep comes or goes with the next start", settings.key)
         self.keeper.change_limits(limits_of(settings), wake if self.engine else None)
+
+    def retire(self, let_go: Callable[[], None]) -> None:
+        """Serve those inside to their end, sleep no more, and call `let_go` when all is quiet."""
+        policy = wake_limits_of(self.settings)
+        if policy is not None and self.engine is not None:
+            never = replace(policy, idle_sleep_s=0, idle_offload_s=0)
+            self.keeper.change_limits(limits_of(self.settings), never)
+
+        def at_rest() -> None:
+            if self.idle and self.keeper.gate.wake_step is None:
+                let_go()
+
+        self.keeper.on_rest = self.side_door.on_rest = at_rest
+        at_rest()
 
     def drain(self) -> None:
         """Refuse the queues and all newcomers."""
@@ -161,6 +179,7 @@ class Upstream:
             queued=gate.queued,
             queue=limits.queue,
             state=self.state,
+            oldest_wait_s=gate.oldest_wait_s or 0.0,
         )
 
 
@@ -188,15 +207,13 @@ def wake_limits_of(settings: UpstreamSettings) -> SleepPolicy | None:
     sleep = settings.sleep
     if sleep is None:
         return None
+    # Each field of the policy that is a setting has the setting's name.
+    names = {field.name for field in fields(SleepPolicy)} & {field.name for field in fields(sleep)}
     return SleepPolicy(
-        idle_sleep_s=sleep.idle_sleep_s,
-        idle_offload_s=sleep.idle_offload_s,
-        hold_sleeping_s=sleep.hold_sleeping_s,
-        hold_offloaded_s=sleep.hold_offloaded_s,
-        hold_restarting_s=sleep.hold_restarting_s,
-        retry_after_sleeping_s=sleep.retry_after_sleeping_s,
-        retry_after_offloaded_s=sleep.retry_after_offloaded_s,
-        retry_after_restarting_s=sleep.retry_after_restarting_s,
-        canary=sleep.canary,
+        **{name: getattr(sleep, name) for name in names},
         devices=settings.gpu.devices if settings.gpu else (),
     )
+
+
+def _nothing() -> None:
+    """Do nothing."""

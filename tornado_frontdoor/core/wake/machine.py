@@ -1,33 +1,52 @@
-"""One engine's sleep: what is known of it, what it is to do next, and what is taken for proof.
+"""One engine's sleep: all of its state that changes, and its table. The rest of `wake/` is values.
+
+Four machines stand here side by side, each in one place of `WakeStateMachine`:
+
+- the engine, `state`: UNKNOWN, AWAKE, FALLING_ASLEEP, SLEEPING, OFFLOADED, WAKING, DOWN; `TABLE`
+  has its arrows;
+- the transition, `transition`: none, not committed (nothing is done yet: droppable), committed;
+- the call under way, `_call`: none, a step that is being written down, a step that is being made;
+- the GPU, `_gpu`: NOT_ASKED, ASKED, GRANTED. It is kept while `_unsure`: a call may yet have its
+  effect that nobody waits for any more.
 
 Rule 1: the state changes in `_happen` alone, along an arrow of `TABLE`; other pairs do nothing.
-Rule 2: AWAKE is entered by proof alone: the weights are known to have been loaded, `/is_sleeping`
-        said false, and a canary was answered.
-Rule 3: one sequence at a time. After a call that timed out none begins before a look was answered:
-        `/is_sleeping` runs behind whatever the engine is doing, so then all of that is over.
+Rule 2: AWAKE is entered by proof alone: the weights are known to have been loaded, a probe said
+        awake, and a canary was answered.
+Rule 3: one transition at a time. After a call that timed out none begins before a probe was
+        answered: that runs behind whatever the engine is doing, so then all of it is over.
 Rule 4: nothing is put to sleep while anyone is inside the gate or the engine.
+Rule 5: what is about to be done is on the disk before it is done. What cannot be written down is
+        not done, and an engine that is awake stays so.
+Rule 6: what comes of an earlier call than the one under way has no effect.
 
-The driver performs and reports; the gate tells who is inside.
+The driver performs and reports; the gate tells who is inside. `observed.py` knows what a probe
+means, `sequence.py` which step comes next, `operator_requests.py` who is answered.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import Enum, auto
 from math import inf
+from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import (
+    Answered,
     Changed,
+    Command,
     EngineState,
     JournalEntry,
     Note,
+    Notice,
+    Perform,
     Remember,
     SleepDepth,
     Verdict,
 )
-from tornado_frontdoor.core.wake.control_runner import ControlRunner, WakeOrder
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
-from tornado_frontdoor.core.wake.operator_requests import OperatorRequests
+from tornado_frontdoor.core.wake.operator_requests import OperatorRequests, sleep_answer
 from tornado_frontdoor.core.wake.policy import Backoff, SleepPolicy
-from tornado_frontdoor.core.wake.sequence import Transition, sleep_run, wake_run
-from tornado_frontdoor.engines.base import EngineKind, Report
+from tornado_frontdoor.core.wake.sequence import NextAction, Transition, sleep_run, wake_run
+from tornado_frontdoor.engines.base import PROBE, EngineKind, Report, Role, Step, StepResult
 
 UNKNOWN, AWAKE, FALLING_ASLEEP, SLEEPING, OFFLOADED, WAKING, DOWN = EngineState
 
@@ -45,8 +64,9 @@ TABLE: Mapping[EngineState, Mapping[EngineEvent, EngineState]] = {
     AWAKE: {
         EngineEvent.DUE: FALLING_ASLEEP,
         EngineEvent.NOT_DUE: AWAKE,
+        EngineEvent.FAILED: AWAKE,  # its sleep could not be written down: nothing was done
         EngineEvent.FOUND_AWAKE: AWAKE,
-        # By another hand. Requests inside it wait there: they count as inside, so it is woken.
+        # Out of band. Requests inside it wait there: they count as inside, so it is woken.
         EngineEvent.FOUND_SLEEPING: SLEEPING,
         EngineEvent.FOUND_OFFLOADED: OFFLOADED,
         EngineEvent.FOUND_BUSY: AWAKE,  # busy with a control call is not down
@@ -65,7 +85,8 @@ TABLE: Mapping[EngineState, Mapping[EngineEvent, EngineState]] = {
         EngineEvent.WANTED: WAKING,
         EngineEvent.DUE: FALLING_ASLEEP,
         EngineEvent.NOT_DUE: SLEEPING,
-        EngineEvent.FOUND_AWAKE: WAKING,  # another hand woke it; the proof is still ours to make
+        EngineEvent.FAILED: SLEEPING,
+        EngineEvent.FOUND_AWAKE: WAKING,  # out of band; the proof is still ours to make
         EngineEvent.FOUND_SLEEPING: SLEEPING,
         EngineEvent.FOUND_OFFLOADED: OFFLOADED,
         EngineEvent.FOUND_BUSY: SLEEPING,
@@ -75,10 +96,11 @@ TABLE: Mapping[EngineState, Mapping[EngineEvent, EngineState]] = {
         EngineEvent.WANTED: WAKING,
         EngineEvent.DUE: FALLING_ASLEEP,  # back: a wake that failed left weights on the GPU
         EngineEvent.NOT_DUE: OFFLOADED,
+        EngineEvent.FAILED: OFFLOADED,
         EngineEvent.FOUND_AWAKE: WAKING,  # a new process
-        # Another hand woke it, perhaps without loading its weights: at once, wanted or not.
+        # Woken out of band, perhaps without loading its weights: at once, wanted or not.
         EngineEvent.FOUND_DOUBTFUL: WAKING,
-        EngineEvent.FOUND_SLEEPING: SLEEPING,  # a new process that another hand put to sleep
+        EngineEvent.FOUND_SLEEPING: SLEEPING,  # a new process, put to sleep out of band
         EngineEvent.FOUND_OFFLOADED: OFFLOADED,
         EngineEvent.FOUND_BUSY: OFFLOADED,
         EngineEvent.LOST: DOWN,
@@ -101,8 +123,12 @@ TABLE: Mapping[EngineState, Mapping[EngineEvent, EngineState]] = {
     },
 }
 
+RETRY_S = 1.0
+"""Before a failed step is tried once more, and before another probe of an engine that is busy."""
+JOURNAL_LIMIT_S = 10.0
+"""For what must be on the disk before a step is made; then the transition has failed."""
 FIRST_GAP_S = 0.25
-"""Between looks at an engine that is down or unknown; doubles up to one of the next two."""
+"""Between probes of an engine that is down or unknown; doubles up to one of the next two."""
 LONGEST_GAP_WANTED_S = 1.0
 LONGEST_GAP_S = 10.0
 
@@ -110,33 +136,84 @@ _ASLEEP = (SLEEPING, OFFLOADED)
 _FOUND_NOT_ASLEEP = (EngineEvent.FOUND_AWAKE, EngineEvent.FOUND_DOUBTFUL)
 
 
+class Gpu(Enum):
+    """What is wanted of the engine's devices; the gate sees to it."""
+
+    ASK = auto()
+    """`granted` is to be called once they are granted."""
+    FREE = auto()
+    """Give them back, or ask no longer."""
+
+
+WakeOrder = Command | Notice | Gpu
+
+
+class Lock(Enum):
+    """Where the machine stands with its GPU."""
+
+    NOT_ASKED = auto()
+    ASKED = auto()
+    GRANTED = auto()
+
+
+class OpenCall(NamedTuple):
+    """The call that is under way."""
+
+    number: int
+    step: Step
+    until_s: float
+    writes: bool
+    """Whether its step is only being written down, and made after that."""
+
+
 class WakeStateMachine:
     """The wake machine of one engine. Not thread-safe, never blocks; each call is O(1).
 
     `now` is the instant of the call in monotonic seconds. Each call returns what is to be done, in
-    order. A new machine wants to look at once.
+    order. A new machine knows nothing and wants to probe at once: see `next_deadline`.
     """
 
     def __init__(
         self,
-        limits: SleepPolicy,
+        policy: SleepPolicy,
         now: float,
         kind: EngineKind,
         memory: JournalEntry | None = None,
     ) -> None:
         memory = memory or JournalEntry()
+        self.policy = policy
         self.state = UNKNOWN
-        self.belief = ObservedEngine(kind, memory)
-        self.calls = ControlRunner(self.belief, now, unsure=memory.going is not None)
+        self.engine = ObservedEngine.remembered(memory)
+        self.transition: Transition | None = None
+        self.next_s = now
+        """When the transition goes on; without one, when to probe again."""
+        self.why = ""
+        """Why the last transition did not get where it was going."""
+        self.wake_backoff = Backoff()
+        self.sleep_backoff = Backoff()
         self.down_since_s: float | None = None
-        self.wake_pause, self.sleep_pause = Backoff(), Backoff()
+        self.wakes_total = 0
+        """Transitions begun that wake; a canary alone is none."""
+        self._kind = kind
+        self._orders: list[WakeOrder] = []
+        self._number = 0
+        self._call: OpenCall | None = None
+        self._gpu = Lock.NOT_ASKED
+        self._unsure = memory.going is not None  # a call may be under way that nobody waits for
+        self._written = memory._replace(going=None)  # what the journal was told last
         # A wake that had begun is finished, wanted or not.
-        self._wishes = OperatorRequests(self.calls, wake=memory.going is WAKING)
-        self.change_limits(limits)
+        self._requests = OperatorRequests(wake=memory.going is WAKING)
         self._inside = 0
+        self._suspected = False  # a caller complained, and none was served since
         self._draining = False
         self._idle_from_s = now
         self._gap_s = FIRST_GAP_S
+        if self._unsure:
+            self._ask_gpu()
+
+    def __repr__(self) -> str:
+        step = f" {self.step}" if self.step else ""
+        return f"<WakeStateMachine {self.state.value}{step} inside={self._inside}>"
 
     # What can be asked
 
@@ -145,72 +222,93 @@ class WakeStateMachine:
         """How far from serving it is, as callers are told; None: not at all."""
         if self.state is AWAKE:
             return None
-        run = self.calls.run
+        run = self.transition
         return self._depth() if run is None or run.depth is None else run.depth
 
     @property
-    def wakes_total(self) -> int:
-        """Sequences begun that wake; a canary alone is none."""
-        return self.calls.wakes_begun
+    def step(self) -> str | None:
+        """Where a transition is: its step's label, or `gpu` while it waits for that."""
+        if self.transition is None:
+            return None
+        return "gpu" if self._waits_for_gpu else self.transition.step.label
 
     def next_deadline(self) -> float:
         """Return the instant at which `tick` has something to do; infinity: never."""
-        deadline_s = self.calls.deadline()
-        if self.calls.run is not None:
+        if self._call is not None:
+            deadline_s = self._call.until_s
+        else:
+            deadline_s = inf if self._waits_for_gpu else self.next_s
+        if self.transition is not None:
             return deadline_s
         if self._wanted:
-            ready_s = self.wake_pause.until_s if self.state in _ASLEEP else inf
+            ready_s = self.wake_backoff.until_s if self.state in _ASLEEP else inf
             return deadline_s if self._draining else min(deadline_s, ready_s)
         return min(deadline_s, self._due()[0])
 
     # What can happen
 
-    def change_limits(self, limits: SleepPolicy) -> None:
-        """Take new limits; what is under way goes on as it began."""
-        self.limits = limits
-        self.calls.canary = limits.canary
+    def change_policy(self, policy: SleepPolicy) -> None:
+        """Take another policy; what is under way goes on as it began."""
+        self.policy = policy
 
-    def touch(self, now: float) -> None:
+    def touch(self, now: float, *, served: bool = False) -> None:
         """Note a request's arrival or end: nothing else is activity."""
         self._idle_from_s = now
+        self._suspected = self._suspected and not served
 
     def demand(self, inside: int, now: float) -> Sequence[WakeOrder]:
         """Take how many are inside the gate now, in flight or waiting."""
         self._inside = inside
-        if inside and self.calls.run is None:
+        if inside and self.transition is None:
             if self.state is AWAKE:
                 return ()
             if self.state not in _ASLEEP:
-                self.calls.next_s = min(self.calls.next_s, now + LONGEST_GAP_WANTED_S)
+                self.next_s = min(self.next_s, now + LONGEST_GAP_WANTED_S)
         return self._consider(now)
 
     def tick(self, now: float) -> Sequence[WakeOrder]:
         """Let time pass; must be called at `next_deadline()`."""
-        self._take(self.calls.tick(now, wanted=self._wanted), now)
+        call = self._call
+        if call is None:
+            self._take(self._next_call(now), now)
+        elif now >= call.until_s:
+            self._take(self._ended(call, Report(call.number, StepResult.TIMED_OUT), now), now)
         return self._consider(now)
 
     def report(self, report: Report, now: float) -> Sequence[WakeOrder]:
-        """Take what came of a step; without effect when nobody waits for it any more."""
-        self._take(self.calls.report(report, now, wanted=self._wanted), now)
+        """Take what came of a step, or of what was to be written down before it.
+
+        Without effect when nobody waits for it any more.
+        """
+        call = self._call
+        if call is not None and report.number == call.number:
+            self._take(self._ended(call, report, now), now)
         return self._consider(now)
 
     def granted(self, now: float) -> Sequence[WakeOrder]:
         """Take the GPU that was asked for."""
-        if not self._draining:
-            self.calls.granted(now)
+        if self._gpu is Lock.ASKED and not self._draining:
+            self._gpu = Lock.GRANTED
+            run = self.transition
+            if run is not None:
+                if run.depth is not SleepDepth.RESTARTING:
+                    # Waiting for the GPU is no part of a wake's time.
+                    self.transition = replace(run, began_s=now)
+                self._perform(run.step, now)
         return self._consider(now)
 
     def lost(self, now: float) -> Sequence[WakeOrder]:
         """Take that a request found nobody at the engine's address."""
         if self.state is not DOWN:
-            self.calls.why = "a request found nobody there"
+            self.why = "a request found nobody there"
             self._happen(EngineEvent.LOST, now)
         return self._consider(now)
 
     def suspect(self, now: float) -> Sequence[WakeOrder]:
-        """Look at once: a request ended in a way that a sleeping engine would explain."""
-        if self.state is AWAKE and self.calls.run is None:
-            self.calls.next_s = now
+        """Probe at once: a request ended in a way that a sleeping engine would explain."""
+        self._suspected = True
+        if self.state is AWAKE and self.transition is None:
+            self.next_s = now
         return self.tick(now)
 
     def drain(self, now: float) -> Sequence[WakeOrder]:
@@ -219,101 +317,279 @@ class WakeStateMachine:
         return self._consider(now)
 
     def wake(self, now: float) -> Sequence[WakeOrder]:
-        """Take an operator's wish; `Answered` tells what comes of it."""
-        self._wishes.wake = True
+        """Take an operator's request; `Answered` tells what comes of it."""
+        self._requests = self._requests._replace(wake=True)
         self._idle_from_s = now
-        self.wake_pause.end()
-        if self.calls.run is not None:
-            self._reconsider(self.calls.run, now)
+        self.wake_backoff = Backoff()
+        self._reconsider(now)
         if self.state is AWAKE:
-            self._wishes.answer_wake(Verdict.DONE)
-        elif self.state is DOWN or self._draining:
-            self._wishes.answer_wake(Verdict.FAILED, "the engine does not answer")
-        elif self.calls.run is None:
-            self.calls.next_s = now
+            self._answer_wake(Verdict.DONE)
+        elif self._draining:
+            self._answer_wake(Verdict.FAILED, "the front door is shutting down")
+        elif self.state is DOWN:
+            self._answer_wake(Verdict.FAILED, "the engine does not answer")
+        elif self.transition is None:
+            self.next_s = now
         return self._consider(now)
 
     def sleep(self, level: int, now: float) -> Sequence[WakeOrder]:
-        """Take an operator's wish for level 1 or 2; `Answered` tells what comes of it."""
-        busy, run = self._why_busy(), self.calls.run
-        if self._wishes.may_sleep(level, self.state, self.belief, busy):
-            if run is not None and run.level == level:
-                run.by_operator = True  # it is on its way there
-            else:
-                self.calls.end()
-                self._begin_sleep(level, now)
+        """Take an operator's request for level 1 or 2; `Answered` tells what comes of it."""
+        run = self.transition
+        answer = sleep_answer(level, self.state, self.engine, run, self._why_busy())
+        if answer is not None:
+            self._orders.append(answer)  # an earlier request that is under way is not answered
+            return self._consider(now)
+        if self._requests.sleep not in (None, level):
+            self._answer_sleep(Verdict.BUSY, f"another operator wants it asleep at level {level}")
+        self._requests = self._requests._replace(sleep=level)
+        if run is not None and run.level == level:
+            self.transition = replace(run, by_operator=True)  # it is on its way there
+        else:
+            self._end()
+            self._begin_sleep(level, now)
         return self._consider(now)
 
-    # How it is decided what begins
+    # What begins
+
+    @property
+    def _wanted(self) -> bool:
+        return self._requests.wake or self._inside > 0
 
     def _why_busy(self) -> str:
         if self._inside:
-            return f"{self._inside} are inside"
+            return f"{self._inside} {'is' if self._inside == 1 else 'are'} inside"
         if self._draining:
             return "the front door is shutting down"
-        return "an operator wants it awake" if self._wishes.wake else ""
+        return "an operator wants it awake" if self._requests.wake else ""
 
     def _depth(self) -> SleepDepth:
         if self.down_since_s is not None:
             return SleepDepth.RESTARTING
-        return SleepDepth.SLEEPING if self.belief.level == 1 else SleepDepth.OFFLOADED
-
-    @property
-    def _wanted(self) -> bool:
-        return self._wishes.wake or self._inside > 0
+        return SleepDepth.SLEEPING if self.engine.level == 1 else SleepDepth.OFFLOADED
 
     def _consider(self, now: float) -> Sequence[WakeOrder]:
         """Begin what is due, drop what is not wanted any more, and return all there is to do."""
-        if self.calls.run is not None:
-            self._reconsider(self.calls.run, now)
+        if self.transition is not None:
+            self._reconsider(now)
         elif self._draining:
             pass
         elif self._wanted:
-            if self.state in _ASLEEP and not self.wake_pause.on(now):
+            if self.state in _ASLEEP and not self.wake_backoff.on(now):
                 self._happen(EngineEvent.WANTED, now)
         else:
             due_s, level = self._due()
             if due_s <= now:
                 self._begin_sleep(level, now)
-        orders, self.calls.orders = self.calls.orders, []
-        if self.belief.notes:
-            orders += [Note(note) for note in self.belief.notes]
-            self.belief.notes.clear()
+        orders, self._orders = self._orders, []
         return orders
 
-    def _reconsider(self, run: Transition, now: float) -> None:
-        if run.committed:
+    def _reconsider(self, now: float) -> None:
+        run = self.transition
+        if run is None or run.committed:
             return
         if not run.wakes and (self._wanted or self._draining):
-            self._wishes.answer_sleep(Verdict.BUSY, "somebody came")
-            self.calls.end()
-            self._look_later(now)
+            self._answer_sleep(Verdict.BUSY, "somebody came")
+            self._end()
+            self._probe_later(now)
         elif run.optional and (self._draining or not self._wanted):
-            asleep = self.belief.level == 1
+            asleep = self.engine.level == 1
             self._happen(EngineEvent.FOUND_SLEEPING if asleep else EngineEvent.FOUND_OFFLOADED, now)
 
     def _due(self) -> tuple[float, int]:
         """Return when idleness will want it asleep or deeper asleep, and how deep."""
-        belief = self.belief
-        if self._draining or not belief.support:
+        engine = self.engine
+        if self._draining or not engine.support:
             return inf, 0
-        if self.state in _ASLEEP and belief.weights_on_gpu:
-            return self.sleep_pause.until_s, 2 if self.state is OFFLOADED else 1
+        if self.state in _ASLEEP and engine.weights_on_gpu:
+            return self.sleep_backoff.until_s, 2 if self.state is OFFLOADED else 1
         if self.state not in (AWAKE, SLEEPING):
             return inf, 0
-        deepest = 2 if belief.reload_fault is None else 1
-        tiers = self.limits.tiers(belief.level, deepest)
+        deepest = 2 if engine.reload_fault is None else 1
+        tiers = self.policy.tiers(engine.level, deepest)
         if not tiers:
             return inf, 0
         first_s = self._idle_from_s + min(idle_s for idle_s, _ in tiers)
-        due_s = max(first_s, self.sleep_pause.until_s)
+        due_s = max(first_s, self.sleep_backoff.until_s)
         return due_s, max(to for idle_s, to in tiers if self._idle_from_s + idle_s <= due_s)
 
     def _begin_sleep(self, level: int, now: float) -> None:
         """Ask for the GPU; the state is another one only when the engine was seen to be idle."""
-        run = sleep_run(self.belief, level, now, asleep=self.state is not AWAKE)
-        run.by_operator = self._wishes.sleep is not None
-        self.calls.begin(run, now)
+        wanted = self._requests.sleep is not None
+        asleep = self.state is not AWAKE
+        self._begin(
+            sleep_run(self._kind, self.engine, level, now, asleep=asleep, by_operator=wanted), now
+        )
+
+    def _begin(self, run: Transition, now: float) -> None:
+        """Start a transition once the GPU is granted."""
+        self.transition = run
+        self._call = None
+        if self._gpu is Lock.GRANTED:
+            self._perform(run.step, now)
+        else:
+            self._ask_gpu()
+
+    def _end(self) -> None:
+        """Forget the transition and the call under way.
+
+        The GPU is kept while that call may yet have an effect: until a probe tells that it is over,
+        or that nobody is there any more.
+        """
+        run, call = self.transition, self._call
+        if call is not None and not call.writes:
+            self._unsure |= call.step.changes
+        self.transition = self._call = None
+        if run is not None and not run.committed and self._written.going is not None:
+            self._remember(None)  # it was written down and never done
+        self._free_gpu()
+
+    @property
+    def _waits_for_gpu(self) -> bool:
+        return self.transition is not None and self._gpu is Lock.ASKED
+
+    def _ask_gpu(self) -> None:
+        self._gpu = Lock.ASKED
+        self._orders.append(Gpu.ASK)
+
+    def _free_gpu(self) -> None:
+        if self._gpu is not Lock.NOT_ASKED and self.transition is None and not self._unsure:
+            self._gpu = Lock.NOT_ASKED
+            self._orders.append(Gpu.FREE)
+
+    # Calls: one at a time, each with its limit. Those that tell an event leave it to `_take`.
+
+    def _next_call(self, now: float) -> EngineEvent | None:
+        if now < self.next_s or self._waits_for_gpu:
+            return None
+        step = PROBE if self.transition is None else self.transition.step
+        if step.role is Role.SLEEP and self._wanted:
+            return self._somebody_came()
+        self._perform(step, now)
+        return None
+
+    def _somebody_came(self) -> EngineEvent:
+        """Do not put to sleep what is wanted; no sleep is under way at this point."""
+        self.why = "somebody came"
+        return EngineEvent.WANTED
+
+    def _perform(self, step: Step, now: float) -> None:
+        timeout_s = step.timeout_s * self.engine.patience if step.probes else step.timeout_s
+        self._number += 1
+        self._call = OpenCall(self._number, step, now + timeout_s, writes=False)
+        self._orders.append(Perform(self._number, step, timeout_s))
+
+    def _write_down(self, run: Transition, now: float) -> None:
+        """Have a step written down; it is made when that is on the disk."""
+        engine = self.engine
+        if run.step.role is Role.SLEEP:
+            engine = engine.falling(run.level)
+        self._number += 1
+        self._call = OpenCall(self._number, run.step, now + JOURNAL_LIMIT_S, writes=True)
+        self._written = engine.entry(WAKING if run.wakes else FALLING_ASLEEP)
+        self._orders.append(Remember(self._written, self._number))
+
+    def _remember(self, going: EngineState | None) -> None:
+        """Have written down how it stands; nothing waits for that, as it only spares work."""
+        self._written = self.engine.entry(going)
+        self._orders.append(Remember(self._written))
+
+    def _ended(self, call: OpenCall, report: Report, now: float) -> EngineEvent | None:
+        """Take what came of the call under way."""
+        self._call = None
+        run, step = self.transition, call.step
+        if call.writes:
+            assert run is not None
+            return self._after_writing(run, report, now)
+        event = self._read(report) if step.probes else None
+        blind = report.ending in (StepResult.TIMED_OUT, StepResult.LOST)
+        if event is not None and event is not EngineEvent.FOUND_BUSY:
+            self._unsure = False  # it runs behind all else, so all else is over
+            self._free_gpu()
+        elif blind and step.changes:
+            self._unsure = True
+        if report.ending is StepResult.LOST:
+            self.why = f"{step.label}: {report.detail or 'nobody is there'}"
+            return EngineEvent.LOST
+        if run is None:
+            return event
+        judged = run.judge(report, event, self.engine, self._kind)
+        self.transition, self.why = judged.transition, judged.why
+        self._note(judged.note)
+        return self._follow(judged.transition, judged.action, event, now)
+
+    def _read(self, report: Report) -> EngineEvent:
+        in_use = self.state is AWAKE and self._inside > 0 and not self._suspected
+        reading = self.engine.read(self._kind, report, in_use=in_use)
+        self.engine = reading.engine
+        self._note(reading.note)
+        return reading.event
+
+    def _follow(
+        self, run: Transition, action: NextAction, event: EngineEvent | None, now: float
+    ) -> EngineEvent | None:
+        """Go on with a transition as was judged."""
+        match action:
+            case NextAction.NEXT:
+                return self._done(run, event, now)
+            case NextAction.AGAIN:
+                self.next_s = now + RETRY_S
+                return None
+            case NextAction.ARRIVED:
+                return event
+            case NextAction.GIVE_UP:
+                known = self.engine.reload_fault
+                self.engine = self.engine.given_up(self._kind, run.steps, run.index, self.why)
+                if known is None:
+                    self._note(self.engine.reload_fault or "")
+                return EngineEvent.FAILED
+            case NextAction.PUT_OFF:
+                self._end()
+                return EngineEvent.NOT_DUE
+            case NextAction.ELSEWHERE:
+                self._end()
+                return event
+
+    def _done(self, run: Transition, event: EngineEvent | None, now: float) -> EngineEvent | None:
+        if run.step.role is Role.PROBE:
+            assert event is not None
+            run = run.planned(event, self.engine, self._kind, canary=self.policy.canary)
+        elif run.step.role is Role.VERIFY_AWAKE:
+            if run.loads_weights:
+                self.engine = self.engine.loaded()
+            self._remember(WAKING)
+        return self._advance(run, now)
+
+    def _advance(self, run: Transition, now: float) -> EngineEvent | None:
+        """Go to the next step, or tell that there is none or that it must not be."""
+        advanced = run.advanced()
+        if advanced is None:
+            self.transition = run
+            return EngineEvent.PROVEN
+        self.transition = advanced
+        if advanced.step.role is Role.SLEEP and advanced.committed and self._wanted:
+            return self._somebody_came()
+        if advanced.must_be_written:
+            self._write_down(advanced, now)
+            return None
+        return self._make(advanced, now)
+
+    def _after_writing(self, run: Transition, report: Report, now: float) -> EngineEvent | None:
+        """Make the step that is written down now; what is not must not be done."""
+        if report.ending is not StepResult.DONE:
+            self.why = f"{run.step.label} could not be written down: {report.detail or 'no answer'}"
+            return EngineEvent.FAILED
+        if run.step.role is Role.SLEEP:
+            if run.committed and self._wanted:
+                return self._somebody_came()
+            self.engine = self.engine.falling(run.level)
+        return self._make(run, now)
+
+    def _make(self, run: Transition, now: float) -> EngineEvent | None:
+        begins = run.begins
+        self.transition = replace(run, committed=run.committed or begins)
+        self.wakes_total += begins and run.wakes and run.moves_memory
+        self._perform(run.step, now)
+        return EngineEvent.DUE if begins and not run.wakes else None
 
     # How the state changes
 
@@ -321,33 +597,32 @@ class WakeStateMachine:
         """Take what the calls tell."""
         if event is None:
             return
-        if self.calls.run is None and event is not EngineEvent.FAILED:
-            not_now = self._draining or self.wake_pause.on(now)
+        if self.transition is None:
+            not_now = self._draining or self.wake_backoff.on(now)
             if event in _FOUND_NOT_ASLEEP and self.state is not AWAKE and not_now:
                 event = EngineEvent.FOUND_BUSY
-            self._look_later(now)
+            self._probe_later(now)
         self._happen(event, now)
 
-    def _look_later(self, now: float) -> None:
+    def _probe_later(self, now: float) -> None:
         if self.state not in (UNKNOWN, DOWN):
-            self.calls.next_s = now + self.limits.probe_period_s
+            self.next_s = now + self.policy.probe_period_s
             return
         longest_s = LONGEST_GAP_WANTED_S if self._wanted else LONGEST_GAP_S
-        self.calls.next_s = now + min(self._gap_s, longest_s)
+        self.next_s = now + min(self._gap_s, longest_s)
         self._gap_s = min(self._gap_s * 2, LONGEST_GAP_S)
 
     def _happen(self, event: EngineEvent, now: float) -> None:
         """Go where the table says, and do what the new state asks for."""
-        before, run = self.state, self.calls.run
+        before, run = self.state, self.transition
         target = TABLE[before].get(event)
         if target is None:
             return
         if target is before:
-            if event is EngineEvent.NOT_DUE:
-                self.sleep_pause.put_off(now + self.limits.probe_period_s)
+            self._stay(event, now)
         else:
             self.state = target
-            self.calls.orders.append(Changed(target))
+            self._orders.append(Changed(target))
             if target is WAKING:
                 self._wake_up(event, now)
             elif target is AWAKE:
@@ -355,53 +630,85 @@ class WakeStateMachine:
             elif target in _ASLEEP:
                 self._asleep(before, now)
             elif target is not FALLING_ASLEEP:
-                self._fall_out(before, run, now)
-        self._wishes.hear(event, self.state)
+                self._fall_out(event, before, run, now)
+        self._requests, answers = self._requests.after(event, self.state, self.transition, self.why)
+        self._orders += answers
+
+    def _stay(self, event: EngineEvent, now: float) -> None:
+        if event is EngineEvent.NOT_DUE:
+            self.sleep_backoff = self.sleep_backoff.put_off(now + self.policy.probe_period_s)
+        elif event is EngineEvent.FAILED:  # a sleep of which nothing was done yet
+            self.sleep_backoff = self.sleep_backoff.failed(now)
+            self._note(f"it stays {self.state.value}: {self.why}")
+            self._end()
+            self._probe_later(now)
 
     def _wake_up(self, event: EngineEvent, now: float) -> None:
-        run = wake_run(self._depth(), now if self.down_since_s is None else self.down_since_s)
-        if event is EngineEvent.FOUND_AWAKE:
-            done = self.calls.prove(run, now)
-            if done is not None:
-                self._happen(done, now)
+        began_s = now if self.down_since_s is None else self.down_since_s
+        run = wake_run(self._depth(), began_s, optional=event is EngineEvent.WANTED)
+        if event is not EngineEvent.FOUND_AWAKE:
+            self._begin(run, now)
             return
-        run.optional = event is EngineEvent.WANTED
-        self.calls.begin(run, now)
+        # Only its proof is missing: no memory is moved, no GPU is needed.
+        self._call = None
+        done = self._advance(
+            run.planned(event, self.engine, self._kind, canary=self.policy.canary), now
+        )
+        if done is not None:
+            self._happen(done, now)
 
     def _awake(self, run: Transition | None, now: float) -> None:
         assert run is not None
-        assert self.belief.trusted
-        self.calls.orders += run.ended(now, succeeded=True)
-        self.belief.level = 0
-        self.belief.weights_on_gpu = False
-        self.wake_pause.end()
+        assert self.engine.trusted
+        self._orders += run.ended(now, succeeded=True)
+        self.engine = replace(self.engine, level=0, weights_on_gpu=False)
+        self.wake_backoff = Backoff()
+        self._suspected = False
         self._idle_from_s = now  # idleness of one that wakes begins now, however long the wake
         self._rest(now)
 
     def _asleep(self, before: EngineState, now: float) -> None:
         if before is FALLING_ASLEEP:
-            self.belief.weights_on_gpu = False
-            self.sleep_pause.end()
+            self.engine = replace(self.engine, weights_on_gpu=False)
+            self.sleep_backoff = Backoff()
         self._rest(now)
 
     def _rest(self, now: float) -> None:
         """Be somewhere for longer."""
         self.down_since_s = None
         self._gap_s = FIRST_GAP_S
-        self.calls.orders.append(Remember(self.belief.memory(None)))
-        self.calls.end()
-        self._look_later(now)
+        self._remember(None)
+        self._end()
+        self._probe_later(now)
 
-    def _fall_out(self, before: EngineState, run: Transition | None, now: float) -> None:
+    def _fall_out(
+        self, event: EngineEvent, before: EngineState, run: Transition | None, now: float
+    ) -> None:
         """Be nowhere: nobody is there, or nobody knows what a transition has left."""
-        self.calls.orders.append(Note(f"{before.value}: {self.calls.why}"))
+        self._note(f"{before.value}: {self.why}")
         if before is FALLING_ASLEEP:
-            self.sleep_pause.fail(now)
-        elif run is not None and run.wakes and run.committed:
-            self.wake_pause.fail(now)
-            self.calls.orders += run.ended(now, succeeded=False)
+            self.sleep_backoff = self.sleep_backoff.failed(now)
+        elif run is not None and run.wakes and (run.committed or event is EngineEvent.FAILED):
+            self.wake_backoff = self.wake_backoff.failed(now)
+            self._orders += run.ended(now, succeeded=False)
         if self.state is DOWN and self.down_since_s is None:
             self.down_since_s = now
-        self.calls.end()
+        self._end()
         self._gap_s = FIRST_GAP_S
-        self._look_later(now)
+        self._probe_later(now)
+
+    # What is told
+
+    def _note(self, text: str) -> None:
+        if text:
+            self._orders.append(Note(text))
+
+    def _answer_wake(self, verdict: Verdict, why: str = "") -> None:
+        if self._requests.wake:
+            self._orders.append(Answered("wake", verdict, why))
+            self._requests = self._requests._replace(wake=False)
+
+    def _answer_sleep(self, verdict: Verdict, why: str) -> None:
+        if self._requests.sleep is not None:
+            self._orders.append(Answered("sleep", verdict, why, self._requests.sleep))
+            self._requests = self._requests._replace(sleep=None)

@@ -1,18 +1,22 @@
-"""What is believed of an engine's memory: what a look means depends on what came before it.
+"""What is believed of an engine's memory: what a probe means depends on what came before it.
+
+A value: `read` returns the next belief and what the probe means, and changes nothing.
 
 Rule 1: weights that were dropped are trusted again only when they were seen to be loaded, or when
-        the engine is another process. `/is_sleeping` is false on an engine full of garbage too.
+        the engine is another process. An engine full of garbage says that it is awake, too.
 Rule 2: the level is 1 only where nothing speaks against it; a level nobody knows is treated as 2.
-        The gauge believes any `/sleep`, also one that did nothing.
+        The gauge believes any call to sleep, also one that did nothing.
 """
 
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import EngineState, JournalEntry
 from tornado_frontdoor.engines.base import EngineKind, Report, Role, Seen, Step, StepResult
 
 LONGEST_PATIENCE = 16.0
-"""The time limit of looks doubles up to so many times while they are not answered."""
+"""The time limit of probes doubles up to so many times while they are not answered."""
 
 
 class EngineEvent(Enum):
@@ -25,126 +29,150 @@ class EngineEvent(Enum):
     NOT_DUE = auto()
     """Somebody has, or nobody can tell; or another call keeps it busy."""
     FOUND_AWAKE = auto()
-    """A look: it does not sleep (or cannot), and its weights have been loaded."""
+    """A probe: it does not sleep (or cannot), and its weights have been loaded."""
     FOUND_DOUBTFUL = auto()
-    """A look: it does not sleep, and nobody knows whether its weights have been loaded."""
+    """A probe: it does not sleep, and nobody knows whether its weights have been loaded."""
     FOUND_SLEEPING = auto()
-    """A look: level 1."""
+    """A probe: level 1."""
     FOUND_OFFLOADED = auto()
-    """A look: level 2, or a level that nobody knows."""
+    """A probe: level 2, or a level that nobody knows."""
     FOUND_BUSY = auto()
-    """A look was not answered in time; or what it found must wait for the end of a pause."""
+    """A probe was not answered in time; or what it found must wait for the end of a pause."""
     LOST = auto()
     """Nobody answers at the address."""
     PROVEN = auto()
     """The last step of a wake is done."""
     FAILED = auto()
-    """A transition was given up."""
+    """A transition was given up, perhaps before its first step: it could not be written down."""
 
 
+class Reading(NamedTuple):
+    """What a probe has brought."""
+
+    engine: "ObservedEngine"
+    event: EngineEvent
+    note: str = ""
+    """What an operator should read, if anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedEngine:
-    """One engine as far as it is known; `read` makes an event of what a look brought."""
+    """One engine as far as it is known."""
 
-    def __init__(self, kind: EngineKind, memory: JournalEntry) -> None:
-        self.kind = kind
-        self.level = memory.level
-        """How deep it slept when last known: what callers are told while it is not awake."""
-        self.trusted = memory.trusted
-        """Whether its weights mean something once it is awake."""
-        self.process = memory.process
-        self.support: bool | None = None
-        """Whether it can sleep; None until it was asked."""
-        self.version: str | None = None
-        """What it last told."""
-        self.patience = 1.0
-        """How many times longer than usual the next look may take."""
-        self.weights_on_gpu = False
-        """Whether it may sleep with its weights mapped, because a wake failed half-way, or an
-        earlier front door ended on the way from level 1 to 2; and can be put back to sleep."""
-        self._fell = memory.going is EngineState.FALLING_ASLEEP
-        self.reload_fault: str | None = None
-        """Why level 2 is off: from there it does not come back (vllm#28606)."""
-        self.notes: list[str] = []
-        """What an operator should read, until somebody tells them."""
-        self._failures = 0
+    level: int = 0
+    """How deep it slept when last known: what callers are told while it is not awake."""
+    trusted: bool = True
+    """Whether its weights mean something once it is awake."""
+    process: str | None = None
+    fell: bool = False
+    """Whether an earlier front door ended while it fell, and no probe was answered since."""
+    support: bool | None = None
+    """Whether it can sleep; None until it was asked."""
+    version: str | None = None
+    """What it last told."""
+    patience: float = 1.0
+    """How many times longer than usual the next probe may take."""
+    weights_on_gpu: bool = False
+    """Whether it may sleep with its weights mapped, because a wake failed half-way, or an
+    earlier front door ended on the way from level 1 to 2; and can be put back to sleep."""
+    reload_fault: str | None = None
+    """Why level 2 is off: from there it does not come back (vllm#28606)."""
+    failures: int = 0
+    """Probes in a row that were answered with a failure."""
 
-    def memory(self, going: EngineState | None) -> JournalEntry:
+    @classmethod
+    def remembered(cls, entry: JournalEntry) -> "ObservedEngine":
+        """Return what an earlier front door knew."""
+        return cls(
+            level=entry.level,
+            trusted=entry.trusted,
+            process=entry.process,
+            fell=entry.going is EngineState.FALLING_ASLEEP,
+        )
+
+    def entry(self, going: EngineState | None) -> JournalEntry:
         """Return what the next front door has to know."""
         return JournalEntry(going, self.level, self.trusted, self.process)
 
-    def falls(self, level: int) -> None:
-        """Note that a sleep of that level is about to be asked for."""
-        self.level = level
-        if level == 2:
-            self.trusted = False
+    def falling(self, level: int) -> "ObservedEngine":
+        """Return it once a sleep of that level may have been asked for."""
+        return replace(self, level=level, trusted=self.trusted and level < 2)
 
-    def give_up(self, steps: tuple[Step, ...], index: int, why: str) -> None:
-        """Note that a sequence was given up at the step of that index."""
+    def given_up(
+        self, kind: EngineKind, steps: tuple[Step, ...], index: int, why: str
+    ) -> "ObservedEngine":
+        """Return it after a sequence that was given up at the step of that index."""
+        fault, half = self.reload_fault, self.weights_on_gpu
         if steps[index].role is Role.LOAD_WEIGHTS:
-            self.reload_fault = f"level 2 is off: {why}"
-            self.notes.append(self.reload_fault)
+            fault = f"level 2 is off: {why}"
         if any(step.role is Role.WAKE_WEIGHTS for step in steps[:index]):
-            self.weights_on_gpu = self.sleeps_half_awake
+            half = kind.sleeps_half_awake(self.version)
+        return replace(self, reload_fault=fault, weights_on_gpu=half)
 
-    @property
-    def sleeps_half_awake(self) -> bool:
-        """Whether it can be put back to sleep with its weights mapped."""
-        return self.kind.sleeps_half_awake(self.version)
+    def loaded(self) -> "ObservedEngine":
+        """Return it once its weights were loaded, and it was seen awake after that."""
+        return replace(self, trusted=True, weights_on_gpu=False, reload_fault=None)
 
-    def loaded(self) -> None:
-        """Note that weights were loaded, and that the engine was seen awake after it."""
-        self.trusted = True
-        self.weights_on_gpu = False
-        self.reload_fault = None
+    def read(self, kind: EngineKind, report: Report, *, in_use: bool) -> Reading:
+        """Return what a probe means that ended this way.
 
-    def read(self, report: Report) -> EngineEvent:
-        """Return what a look means that ended this way."""
+        `in_use`: callers are being served by it, and none has complained.
+        """
         match report.ending:
             case StepResult.LOST:
-                return EngineEvent.LOST
+                return Reading(self, EngineEvent.LOST)
             case StepResult.TIMED_OUT:
-                # Another control call is under way, or the network is slow: wait longer next time.
-                self.patience = min(self.patience * 2, LONGEST_PATIENCE)
-                return EngineEvent.FOUND_BUSY
+                return self._impatient()
             case StepResult.UNSUPPORTED:
-                if self.support is not False:
-                    self.notes.append("it has no sleep mode: it is never put to sleep")
-                self.support = False
-                self.trusted = True  # without these routes its weights were never dropped
-                return EngineEvent.FOUND_AWAKE
+                told = "" if self.support is False else "it cannot sleep: it is never put to sleep"
+                # Without these routes its weights were never dropped.
+                known = replace(self, support=False, trusted=True)
+                return Reading(known, EngineEvent.FOUND_AWAKE, told)
             case StepResult.DONE if report.seen is not None:
-                return self._understand(report.seen)
+                return self._understand(kind, report.seen)
             case _:
-                return self._puzzled()
+                return self._puzzled(report, in_use=in_use)
 
-    def _puzzled(self) -> EngineEvent:
+    def _impatient(self) -> Reading:
+        """Another control call is under way, or the network is slow: wait longer next time."""
+        patience = min(self.patience * 2, LONGEST_PATIENCE)
+        note = ""
+        if self.patience == 1:
+            note = "it was asked for its state and did not answer in time: busy, or hung"
+        elif patience != self.patience and patience == LONGEST_PATIENCE:
+            note = "it still does not answer when asked for its state"
+        return Reading(replace(self, patience=patience), EngineEvent.FOUND_BUSY, note)
+
+    def _puzzled(self, report: Report, *, in_use: bool) -> Reading:
         """Ranks that disagree answer 500: once is chance, twice means asleep, nobody knows how."""
-        self._failures += 1
-        if self._failures < 2:
-            return EngineEvent.FOUND_BUSY
-        self.trusted = False
-        return EngineEvent.FOUND_OFFLOADED
+        known = replace(self, failures=self.failures + 1)
+        note = "" if self.failures else f"it does not tell its state: {report.detail or 'an error'}"
+        if known.failures < 2 or in_use:
+            return Reading(known, EngineEvent.FOUND_BUSY, note)
+        return Reading(replace(known, trusted=False), EngineEvent.FOUND_OFFLOADED, note)
 
-    def _understand(self, seen: Seen) -> EngineEvent:
-        self.support = True
-        self.patience = 1.0
-        self._failures = 0
-        self.version = seen.version
-        if seen.process is not None:
-            if self.process is not None and seen.process != self.process:
-                # A new process has loaded its weights; what was done to the old one is gone.
-                self.trusted = True
-                self.weights_on_gpu = False
-                self.level = 0
-            self.process = seen.process
-        self.weights_on_gpu |= self._fell and seen.sleeping and self.sleeps_half_awake
-        self._fell = False
-        if not seen.sleeping:
-            return EngineEvent.FOUND_AWAKE if self.trusted else EngineEvent.FOUND_DOUBTFUL
-        level = self.level if seen.level is None else seen.level
-        if level == 1 and self.trusted:
-            self.level = 1
-            return EngineEvent.FOUND_SLEEPING
-        self.level = 2
-        self.trusted = False
-        return EngineEvent.FOUND_OFFLOADED
+    def _understand(self, kind: EngineKind, seen: Seen) -> Reading:
+        level, trusted, half = self.level, self.trusted, self.weights_on_gpu
+        process = self.process if seen.process is None else seen.process
+        if self.process is not None and process != self.process:
+            # A new process has loaded its weights; what was done to the old one is gone.
+            level, trusted, half = 0, True, False
+        if self.fell and seen.sleeping:
+            half |= kind.sleeps_half_awake(seen.version)
+        event = EngineEvent.FOUND_AWAKE if trusted else EngineEvent.FOUND_DOUBTFUL
+        if seen.sleeping:
+            told = level if seen.level is None else seen.level
+            if told == 1 and trusted:
+                level, event = 1, EngineEvent.FOUND_SLEEPING
+            else:
+                level, trusted, event = 2, False, EngineEvent.FOUND_OFFLOADED
+        known = ObservedEngine(
+            level=level,
+            trusted=trusted,
+            process=process,
+            support=True,
+            version=seen.version,
+            weights_on_gpu=half,
+            reload_fault=self.reload_fault,
+        )
+        return Reading(known, event)

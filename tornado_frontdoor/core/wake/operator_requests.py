@@ -1,69 +1,61 @@
-"""What operators ask for, each wish answered once: by what came of it, or at once."""
+"""What operators ask for, each answered once: by what came of it, or at once. Values only."""
+
+from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import Answered, EngineState, Verdict
-from tornado_frontdoor.core.wake.control_runner import ControlRunner
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
+from tornado_frontdoor.core.wake.sequence import Transition
 
 _ASLEEP = (EngineState.SLEEPING, EngineState.OFFLOADED)
 _BROKEN = (EngineEvent.FAILED, EngineEvent.LOST)
 
 
-class OperatorRequests:
-    """The wishes that wait for their answer: to wake, and to sleep at a level."""
+class OperatorRequests(NamedTuple):
+    """The requests that wait for their answer."""
 
-    def __init__(self, calls: ControlRunner, *, wake: bool) -> None:
-        self._calls = calls
-        self.wake = wake
-        self.sleep: int | None = None
+    wake: bool = False
+    sleep: int | None = None
+    """The level that is wanted; None: nobody wants it asleep."""
 
-    def answer_wake(self, verdict: Verdict, why: str = "") -> None:
-        """Answer who wants it awake, if anyone does."""
-        if self.wake:
-            self.wake = False
-            self._calls.orders.append(Answered("wake", verdict, why))
+    def after(
+        self, event: EngineEvent, state: EngineState, run: Transition | None, why: str
+    ) -> tuple["OperatorRequests", tuple[Answered, ...]]:
+        """Return what still waits now that `event` has led to `state`, and who is answered."""
+        left, answers = self, []
+        if self.wake and state is EngineState.AWAKE:
+            answers.append(Answered("wake", Verdict.DONE))
+        elif self.wake and event in _BROKEN:
+            answers.append(Answered("wake", Verdict.FAILED, why))
+        if answers:
+            left = left._replace(wake=False)
+        falling = run is not None and not run.wakes
+        if self.sleep is not None and not falling:
+            if event in _BROKEN:
+                verdict = Verdict.FAILED
+            else:
+                verdict = Verdict.DONE if state in _ASLEEP else Verdict.BUSY
+            told = "" if verdict is Verdict.DONE else why
+            answers.append(Answered("sleep", verdict, told, self.sleep))
+            left = left._replace(sleep=None)
+        return left, tuple(answers)
 
-    def answer_sleep(self, verdict: Verdict, why: str = "") -> None:
-        """Answer who wants it asleep, if anyone does."""
-        if self.sleep is not None:
-            self.sleep = None
-            self._calls.orders.append(Answered("sleep", verdict, why))
 
-    def hear(self, event: EngineEvent, state: EngineState) -> None:
-        """Answer what is decided now that `event` has led to `state`."""
-        if state is EngineState.AWAKE:
-            self.answer_wake(Verdict.DONE)
-        elif event in _BROKEN:
-            self.answer_wake(Verdict.FAILED, self._calls.why)
-        run = self._calls.run
-        if run is not None and not run.wakes:
-            return  # it is still on its way to sleep
-        if event in _BROKEN:
-            self.answer_sleep(Verdict.FAILED, self._calls.why)
-        elif state in _ASLEEP:
-            self.answer_sleep(Verdict.DONE)
-        else:
-            self.answer_sleep(Verdict.BUSY, self._calls.why)
+def sleep_answer(
+    level: int, state: EngineState, engine: ObservedEngine, run: Transition | None, busy: str
+) -> Answered | None:
+    """Return the answer to a request for sleep that need not be tried; None: it has to be.
 
-    def may_sleep(self, level: int, state: EngineState, belief: ObservedEngine, busy: str) -> bool:
-        """Take a wish for sleep and tell whether it has to be tried; if not, answer it at once.
-
-        `busy` says what speaks against it from outside, if anything.
-        """
-        run = self._calls.run
-        under_way = run is not None and (run.wakes or run.committed) and run.level != level
-        if belief.support is False:
-            answer = Answered("sleep", Verdict.UNSUPPORTED, "the engine has no sleep mode")
-        elif busy:
-            answer = Answered("sleep", Verdict.BUSY, busy)
-        elif under_way or state in (EngineState.UNKNOWN, EngineState.DOWN):
-            answer = Answered("sleep", Verdict.BUSY, f"the engine is {state.value}")
-        elif state in _ASLEEP and run is None and belief.level >= level:
-            answer = Answered("sleep", Verdict.DONE)
-        elif level == 2 and belief.reload_fault is not None:
-            answer = Answered("sleep", Verdict.FAILED, belief.reload_fault)
-        else:
-            self.sleep = level
-            return True
-        # An earlier wish that is under way is not answered by this.
-        self._calls.orders.append(answer)
-        return False
+    `busy` says what speaks against it from outside, if anything.
+    """
+    other = run is not None and (run.wakes or run.committed) and run.level != level
+    if engine.support is False:
+        return Answered("sleep", Verdict.UNSUPPORTED, "the engine has no sleep mode", level)
+    if busy:
+        return Answered("sleep", Verdict.BUSY, busy, level)
+    if other or state in (EngineState.UNKNOWN, EngineState.DOWN):
+        return Answered("sleep", Verdict.BUSY, f"the engine is {state.value}", level)
+    if state in _ASLEEP and run is None and engine.level >= level:
+        return Answered("sleep", Verdict.DONE, "", level)
+    if level == 2 and engine.reload_fault is not None:
+        return Answered("sleep", Verdict.FAILED, engine.reload_fault, level)
+    return None

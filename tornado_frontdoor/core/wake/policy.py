@@ -32,7 +32,7 @@ class SleepPolicy:
     devices: tuple[int, ...] = ()
     """GPUs on which no other transition may run meanwhile."""
     probe_period_s: float = 5.0
-    """Between looks at an engine at rest: how long another hand's doing stays unnoticed."""
+    """Between probes of an engine at rest: how long what is done out of band stays unnoticed."""
 
     def __post_init__(self) -> None:
         for name in ("idle_sleep_s", "idle_offload_s"):
@@ -65,28 +65,25 @@ class SleepPolicy:
         return tuple((idle_s, to) for idle_s, to in both if idle_s > 0 and to > level)
 
 
+@dataclass(frozen=True, slots=True)
 class Backoff:
-    """A pause that doubles with each failure in a row: nothing is tried again before its end."""
+    """A pause that doubles with each failure in a row: nothing is tried again before its end.
 
-    def __init__(self) -> None:
-        self.failures = 0
-        self.until_s = -inf
+    A value: each method returns the next one. A new one is no pause at all.
+    """
 
-    def fail(self, now: float) -> None:
-        """Note a failure: from 2 s after the first up to 300 s."""
-        self.failures += 1
+    failures: int = 0
+    until_s: float = -inf
+
+    def failed(self, now: float) -> "Backoff":
+        """Return it after a failure: from 2 s after the first up to 300 s."""
         # Beyond 2^10 the longest pause has long been reached.
-        pause_s = FIRST_PAUSE_S * 2 ** min(self.failures - 1, 10)
-        self.until_s = now + min(pause_s, LONGEST_PAUSE_S)
+        pause_s = FIRST_PAUSE_S * 2 ** min(self.failures, 10)
+        return Backoff(self.failures + 1, now + min(pause_s, LONGEST_PAUSE_S))
 
-    def put_off(self, until_s: float) -> None:
-        """Wait without a failure."""
-        self.until_s = max(self.until_s, until_s)
-
-    def end(self) -> None:
-        """Forget the failures: it worked, or an operator wants it now."""
-        self.failures = 0
-        self.until_s = -inf
+    def put_off(self, until_s: float) -> "Backoff":
+        """Return it with a wait that is no failure."""
+        return Backoff(self.failures, max(self.until_s, until_s))
 
     def on(self, now: float) -> bool:
         """Tell whether it is still to be waited for."""

@@ -1,15 +1,18 @@
 """One transition under way: which step comes next, and what each report means for it.
 
-Rule 1: until a run is committed nothing was done to the engine, and it can be dropped.
+A value: its methods return the next one, and change nothing.
+
+Rule 1: until a transition is committed nothing was done to the engine, and it can be dropped.
 Rule 2: a step that failed is tried once more; a call that timed out never is, as it may yet happen.
-        Only a canary is: after a look, as an engine that another hand put to sleep holds it in
+        Only a canary is: after a probe, as an engine that was put to sleep out of band holds it in
         silence.
-Rule 3: a run decides nothing about the engine's state; `wake.py` does.
+Rule 3: a transition decides nothing about the engine's state; `machine.py` does.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import SleepDepth, WakeEnded
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
@@ -57,29 +60,39 @@ def sleep_steps(
 ) -> tuple[Step, ...]:
     """Return how to put an engine to sleep; `asleep`: it sleeps at level 1 and must go deeper."""
     *first, sleep = kind.sleep_steps(version, level, asleep=asleep)
-    # Awake for a moment, it may have begun what another hand left inside it.
+    # Awake for a moment, it may have begun what was left inside it out of band.
     again = (PROBE_IDLE,) if any(step.role is Role.WAKE for step in first) else ()
     return (PROBE_IDLE, *first, *again, sleep, VERIFY_ASLEEP)
 
 
 class NextAction(Enum):
-    """How a run goes on after a report."""
+    """How a transition goes on after a report."""
 
     NEXT = auto()
     """With its next step."""
     ARRIVED = auto()
-    """Not at all: what the look found is where it was going."""
+    """Not at all: what the probe found is where it was going."""
     AGAIN = auto()
     """With the same step, after a second."""
     PUT_OFF = auto()
     """Not now; nothing was done."""
     ELSEWHERE = auto()
-    """Not at all: the engine is not where the run began. What the look found counts."""
+    """Not at all: the engine is not where it began. What the probe found counts."""
     GIVE_UP = auto()
     """Not at all: it failed."""
 
 
-@dataclass(slots=True, kw_only=True)
+class Judgement(NamedTuple):
+    """What a report means for a transition."""
+
+    transition: "Transition"
+    action: NextAction
+    why: str = ""
+    note: str = ""
+    """What an operator should read, if anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
     """A sequence that wakes or puts to sleep, and how far it is."""
 
@@ -106,8 +119,13 @@ class Transition:
         return self.steps[self.index]
 
     @property
+    def begins(self) -> bool:
+        """Whether its step is the first that does something."""
+        return not self.committed and not self.step.probes
+
+    @property
     def moves_memory(self) -> bool:
-        """Whether it is more than looks and a canary."""
+        """Whether it is more than probes and a canary."""
         return any(step.changes for step in self.steps)
 
     @property
@@ -115,111 +133,130 @@ class Transition:
         """Whether it loads them, after which awake means something."""
         return any(step.role is Role.LOAD_WEIGHTS for step in self.steps)
 
+    @property
+    def must_be_written(self) -> bool:
+        """Whether its step may be made only when it has been written down."""
+        return self.step.role is Role.SLEEP or (self.begins and self.moves_memory)
+
     def ended(self, now: float, *, succeeded: bool) -> tuple[WakeEnded, ...]:
         """Return what there is to tell of its end; nothing of a proof alone."""
         if self.depth is None or not (self.moves_memory or self.depth is SleepDepth.RESTARTING):
             return ()
         return (WakeEnded(self.depth, succeeded, now - self.began_s),)
 
-    def advance(self) -> bool:
-        """Go to the next step; False: there is none."""
-        self.index += 1
-        self.tries = 0
-        return self.index < len(self.steps)
+    def advanced(self) -> "Transition | None":
+        """Return it at its next step; None: there is none."""
+        if self.index + 1 == len(self.steps):
+            return None
+        return replace(self, index=self.index + 1, tries=0)
 
-    def plan(self, event: EngineEvent, belief: ObservedEngine, *, canary: bool) -> None:
-        """Choose a wake's steps by what its first look found."""
+    def planned(
+        self, event: EngineEvent, engine: ObservedEngine, kind: EngineKind, *, canary: bool
+    ) -> "Transition":
+        """Return a wake before its first step, chosen by what its first probe found."""
         level = _LEVEL_FOUND.get(event, 2)
-        self.steps = wake_steps(belief.kind, belief.version, level, canary=canary)
-        self.index = -1
-        if level and self.depth is not SleepDepth.RESTARTING:
-            self.depth = SleepDepth.SLEEPING if level == 1 else SleepDepth.OFFLOADED
+        depth = self.depth
+        if level and depth is not SleepDepth.RESTARTING:
+            depth = SleepDepth.SLEEPING if level == 1 else SleepDepth.OFFLOADED
+        steps = wake_steps(kind, engine.version, level, canary=canary)
+        return replace(self, steps=steps, index=-1, depth=depth)
 
     def judge(
-        self, report: Report, event: EngineEvent | None, belief: ObservedEngine
-    ) -> tuple[NextAction, str]:
+        self, report: Report, event: EngineEvent | None, engine: ObservedEngine, kind: EngineKind
+    ) -> Judgement:
         """Tell how it goes on after what came of its step, and why.
 
-        `event` is what a look means. Nothing here is LOST: then there is nothing to judge.
+        `event` is what a probe means. Nothing here is LOST: then there is nothing to judge.
         """
         step, ending = self.step, report.ending
         if event is not None:
-            return self._judge_look(step, report.seen, event, belief)
+            return self._judge_probe(report.seen, event)
         if ending is StepResult.DONE:
-            return NextAction.NEXT, ""
+            return Judgement(self, NextAction.NEXT)
         if step.role is Role.CANARY:
             return self._judge_canary(report)
-        if ending is not StepResult.FAILED or (
-            step.role in _WAKES and not belief.kind.retries_wakes(belief.version)
-        ):
-            return NextAction.GIVE_UP, self._describe(report)
+        final = step.role in _WAKES and not kind.retries_wakes(engine.version)
+        if ending is not StepResult.FAILED or final:
+            return Judgement(self, NextAction.GIVE_UP, self._describe(report))
         return self._once_more(report)
 
-    def _judge_canary(self, report: Report) -> tuple[NextAction, str]:
+    def _judge_canary(self, report: Report) -> Judgement:
         if report.ending is StepResult.UNSUPPORTED:
-            return (
-                NextAction.NEXT,
-                "",
-            )  # an engine that cannot be asked this way is taken at its word
+            told = f"no canary, so it is taken at its word that it is awake: {report.detail}"
+            return Judgement(self, NextAction.NEXT, note=told)
         if report.ending is not StepResult.TIMED_OUT:
             return self._once_more(report)
-        self.silences += 1
-        if self.silences == CANARIES:
-            return NextAction.GIVE_UP, self._describe(report)
-        self.steps += (VERIFY_AWAKE, CANARY)
-        return NextAction.NEXT, ""
+        silences = self.silences + 1
+        if silences == CANARIES:
+            return Judgement(self, NextAction.GIVE_UP, self._describe(report))
+        again = replace(self, silences=silences, steps=(*self.steps, VERIFY_AWAKE, CANARY))
+        return Judgement(again, NextAction.NEXT)
 
-    def _judge_look(
-        self, step: Step, seen: Seen | None, event: EngineEvent, belief: ObservedEngine
-    ) -> tuple[NextAction, str]:
-        awake = event in _NOT_ASLEEP
+    def _judge_probe(self, seen: Seen | None, event: EngineEvent) -> Judgement:
+        role, awake = self.step.role, event in _NOT_ASLEEP
         if event is EngineEvent.FOUND_BUSY:
             # No try is lost: it is busy with what it was asked for.
-            again = self.wakes or self.committed
-            return (NextAction.AGAIN, "") if again else (NextAction.PUT_OFF, "the engine is busy")
-        if step.role is Role.PROBE_IDLE:
+            if self.wakes or self.committed:
+                return Judgement(self, NextAction.AGAIN)
+            return Judgement(self, NextAction.PUT_OFF, "the engine is busy")
+        if role is Role.PROBE_IDLE:
             return self._judge_idleness(seen, awake)
         proven = event is EngineEvent.FOUND_AWAKE or (awake and self.loads_weights)
-        if step.role is Role.PROBE or (step.role is Role.VERIFY_AWAKE and proven):
-            return NextAction.NEXT, ""
-        if step.role is Role.VERIFY_AWAKE or awake:
+        if role is Role.PROBE or (role is Role.VERIFY_AWAKE and proven):
+            return Judgement(self, NextAction.NEXT)
+        if role is Role.VERIFY_AWAKE or awake:
             return self._once_more(Report(0, StepResult.FAILED, None, event.name.lower()))
+        told = ""
         if seen is not None and seen.level not in (None, self.level):
             told = f"its gauge says level {seen.level} after a sleep at level {self.level}"
-            belief.notes.append(told)
-        return NextAction.ARRIVED, ""
+        return Judgement(self, NextAction.ARRIVED, note=told)
 
-    def _judge_idleness(self, seen: Seen | None, awake: bool) -> tuple[NextAction, str]:
+    def _judge_idleness(self, seen: Seen | None, awake: bool) -> Judgement:
         if awake is (self.asleep and not self.committed):
-            return NextAction.ELSEWHERE, "another hand was quicker"
+            return Judgement(self, NextAction.ELSEWHERE, "it was woken or put to sleep out of band")
         if seen is None or seen.running is None or seen.waiting is None:
-            # `/sleep` would cut off whoever is in there; an operator may know better.
+            # A sleep would cut off whoever is in there; an operator may know better.
             if self.by_operator:
-                return NextAction.NEXT, ""
-            return NextAction.PUT_OFF, "its gauges do not tell whether it has work of somebody else"
+                return Judgement(self, NextAction.NEXT)
+            why = "its gauges do not tell whether it has work of somebody else"
+            return Judgement(self, NextAction.PUT_OFF, why)
         work = seen.running + seen.waiting
         if work == 0:
-            return NextAction.NEXT, ""
-        detail = f"it has {work} requests of somebody else"
-        return (NextAction.GIVE_UP if self.committed else NextAction.PUT_OFF), detail
+            return Judgement(self, NextAction.NEXT)
+        action = NextAction.GIVE_UP if self.committed else NextAction.PUT_OFF
+        return Judgement(self, action, f"it has {work} requests of somebody else")
 
-    def _once_more(self, report: Report) -> tuple[NextAction, str]:
-        self.tries += 1
-        if self.tries == 1:
-            return NextAction.AGAIN, ""
-        return NextAction.GIVE_UP, self._describe(report)
+    def _once_more(self, report: Report) -> Judgement:
+        tried = replace(self, tries=self.tries + 1)
+        if tried.tries == 1:
+            return Judgement(tried, NextAction.AGAIN)
+        return Judgement(tried, NextAction.GIVE_UP, self._describe(report))
 
     def _describe(self, report: Report) -> str:
         detail = f": {report.detail}" if report.detail else ""
         return f"{self.step.label} {report.ending.value}{detail}"
 
 
-def wake_run(depth: SleepDepth, now: float) -> Transition:
-    """Return a wake that looks first; what that finds decides about the rest."""
-    return Transition(wakes=True, began_s=now, steps=(PROBE,), depth=depth)
+def wake_run(depth: SleepDepth, now: float, *, optional: bool = False) -> Transition:
+    """Return a wake that probes first; what that finds decides about the rest."""
+    return Transition(wakes=True, began_s=now, steps=(PROBE,), depth=depth, optional=optional)
 
 
-def sleep_run(belief: ObservedEngine, level: int, now: float, *, asleep: bool) -> Transition:
+def sleep_run(
+    kind: EngineKind,
+    engine: ObservedEngine,
+    level: int,
+    now: float,
+    *,
+    asleep: bool,
+    by_operator: bool,
+) -> Transition:
     """Return a fall to `level`, from awake or from where it sleeps."""
-    steps = sleep_steps(belief.kind, belief.version, level, asleep=asleep)
-    return Transition(wakes=False, began_s=now, steps=steps, level=level, asleep=asleep)
+    return Transition(
+        wakes=False,
+        began_s=now,
+        steps=sleep_steps(kind, engine.version, level, asleep=asleep),
+        level=level,
+        asleep=asleep,
+        by_operator=by_operator,
+    )

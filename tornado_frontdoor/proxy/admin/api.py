@@ -151,6 +151,7 @@ class Admin:
         gate = upstream.keeper.gate
         key = upstream.settings.key
         idle_s = gate.idle_for_s()
+        oldest_s = gate.oldest_wait_s
         learned_s = gate.learned_s
         return {
             "url": upstream.settings.url,
@@ -168,6 +169,7 @@ class Admin:
             "cooling": gate.cooling,
             "cap": gate.limits.cap,
             "queued": gate.queued,
+            "oldest_wait_s": None if oldest_s is None else round(oldest_s, 3),
             "queue": gate.limits.queue if gate.limits.cap is not None else None,
             "wakes_total": gate.wakes_total,
             "estimated_wake_seconds": {
@@ -183,7 +185,7 @@ class Admin:
 def _told(
     upstream: Upstream, answered: Answered, statuses: Mapping[Verdict, int], otherwise: int
 ) -> Document:
-    """Render what came of an operator's wish."""
+    """Render what came of an operator's request."""
     key = upstream.settings.key
     status = statuses.get(answered.verdict, otherwise)
     told: dict[str, Any] = {"upstream": key, "state": upstream.state}

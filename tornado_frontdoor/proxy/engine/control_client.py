@@ -43,7 +43,7 @@ class EngineControlClient:
         self._url = url
         self._kind = kind
         self.canary = canary
-        self._report = report
+        self.report = report
         self._tasks: set[asyncio.Task[None]] = set()
 
     def perform(self, command: Perform) -> None:
@@ -68,7 +68,7 @@ class EngineControlClient:
             # Without a report the machine would wait for its time limit, and nobody would know why.
             LOG.exception("%s: step %s failed in an unforeseen way", self._url, command.step.label)
             report = Report(command.number, StepResult.FAILED, detail="see the log")
-        self._report(report)
+        self.report(report)
 
     async def _carry_out(self, command: Perform) -> Report:
         step = command.step

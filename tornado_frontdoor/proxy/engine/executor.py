@@ -1,7 +1,7 @@
 """One engine that sleeps, in the hands of its gate: commands carried out, reports brought back.
 
-The gate commands in an order that matters: what is to be remembered is on the disk before the call
-that it speaks of is made. An operator's wish waits here for the gate's answer.
+The gate commands in an order that matters: what must be on the disk first is written before its
+step is commanded. An operator's request waits here for the gate's answer.
 """
 
 import asyncio
@@ -14,12 +14,14 @@ from tornado_frontdoor.core.decisions import (
     Command,
     GpuGranted,
     Note,
+    Notice,
     Perform,
     Remember,
     Verdict,
     WakeEnded,
 )
 from tornado_frontdoor.core.request import UpstreamKey
+from tornado_frontdoor.engines.base import Report, StepResult
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
 from tornado_frontdoor.proxy.engine.journal import Journal
 from tornado_frontdoor.proxy.telemetry import Telemetry
@@ -34,54 +36,80 @@ class EngineExecutor:
         self,
         key: UpstreamKey,
         address: str,
-        waker: EngineControlClient,
+        control: EngineControlClient,
         journal: Journal,
         telemetry: Telemetry,
-        granted: Callable[[UpstreamKey], None],
+        granted: Callable[[str], None],
         learned: Callable[[], dict[str, float]],
     ) -> None:
         self._key = key
         self._address = address
-        self._waker = waker
+        self._control = control
         self._journal = journal
         self._telemetry = telemetry
         self._granted = granted
         self._learned = learned
-        self._wishes: dict[str, list[asyncio.Future[Answered]]] = {}
+        self._requests: dict[tuple[str, int | None], list[asyncio.Future[Answered]]] = {}
 
-    def command(self, command: Command) -> None:
-        """Carry out one command."""
-        match command:
+    def change(self, key: UpstreamKey, canary: tuple[str, str]) -> None:
+        """Take another name and another canary; the engine is the one at its address."""
+        self._key = key
+        self._control.canary = canary
+
+    def command(self, decision: Command | Notice) -> None:
+        """Carry out one command, or tell one notice."""
+        match decision:
             case Perform():
-                self._waker.perform(command)
+                self._control.perform(decision)
             case Remember():
-                self._journal.remember(self._address, command.memory)
-            case Changed():
-                LOG.info("%s is %s", self._key, command.state.value)
-            case WakeEnded():
-                self._telemetry.wake_ended(self._key, command)
-                self._journal.learn(self._address, self._learned())
-            case Answered():
-                self._answer(command)
-            case Note():
-                LOG.warning("%s: %s", self._key, command.text)
+                self._remember(decision)
             case GpuGranted():
-                self._granted(command.upstream)
+                self._granted(decision.owner)
+            case Changed():
+                LOG.info("%s is %s", self._key, decision.state.value)
+            case WakeEnded():
+                self._telemetry.wake_ended(self._key, decision)
+                writing = self._journal.learn(self._address, self._learned())
+                writing.add_done_callback(self._complain)
+            case Answered():
+                self._answer(decision)
+            case Note():
+                LOG.warning("%s: %s", self._key, decision.text)
 
-    def wish(self, name: str) -> "asyncio.Future[Answered]":
-        """Return what will be the answer to an operator's wish; ask before the gate is told."""
+    def request(self, name: str, level: int | None = None) -> "asyncio.Future[Answered]":
+        """Return what will be the answer to an operator; ask before the gate is told."""
         future = asyncio.get_running_loop().create_future()
-        self._wishes.setdefault(name, []).append(future)
+        self._requests.setdefault((name, level), []).append(future)
         return future
 
     async def close(self) -> None:
         """Stop; whoever still waits is told that nothing came of it."""
-        for name in [*self._wishes]:
-            self._answer(Answered(name, Verdict.FAILED, "the front door is shutting down"))
-        await self._waker.close()
+        for name, level in [*self._requests]:
+            why = "the front door is shutting down"
+            self._answer(Answered(name, Verdict.FAILED, why, level))
+        await self._control.close()
+
+    def _remember(self, command: Remember) -> None:
+        writing = self._journal.remember(self._address, command.memory)
+        if not command.number:
+            writing.add_done_callback(self._complain)
+            return
+
+        def written(done: "asyncio.Future[None]") -> None:
+            error = None if done.cancelled() else done.exception()
+            result = StepResult.DONE if error is None else StepResult.FAILED
+            self._control.report(Report(command.number, result, detail=str(error or "")))
+
+        writing.add_done_callback(written)
+
+    def _complain(self, done: "asyncio.Future[None]") -> None:
+        """Say that nothing depends on it, but that the next start will know less."""
+        if not done.cancelled() and (error := done.exception()):
+            LOG.warning("%s: the next start will not know how it stands: %s", self._key, error)
 
     def _answer(self, answered: Answered) -> None:
-        waiting: Iterable[asyncio.Future[Answered]] = self._wishes.pop(answered.wish, ())
+        key = (answered.request, answered.level)
+        waiting: Iterable[asyncio.Future[Answered]] = self._requests.pop(key, ())
         for future in waiting:
             if not future.done():
                 future.set_result(answered)

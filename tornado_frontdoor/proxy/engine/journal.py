@@ -1,18 +1,30 @@
 """What must survive a front door that is killed: each engine's transition, depth and wake times.
 
-SQLite, one row for each engine address. A memory is committed, to the disk, before the first call
-of the transition that it speaks of is made; after a start the gates are told what the last front
-door remembered.
+SQLite, one row for each engine address. What a transition is about to do is committed, to the disk,
+before it is done; after a start the gates are told what the last front door remembered.
+
+Rule 1: one front door to a folder, held by a lock on a file beside the journal. The lock goes with
+        the process, however that ends; one that drains gives it up for the next.
+Rule 2: the loop never waits for the disk. Writes are made by one thread, in order; each ends by
+        itself, and one that fails is told to whoever asked for it.
 """
 
+import asyncio
+import fcntl
 import json
+import os
 import sqlite3
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tornado_frontdoor.core.decisions import EngineState, JournalEntry
 
 FILE_NAME = "frontdoor.sqlite3"
+LOCK_NAME = "frontdoor.lock"
+BUSY_TIMEOUT_S = 2.0
+"""For another process that has the file locked, e.g. a backup."""
+_COLUMNS = ["address", "memory", "wake_times"]
 
 
 class JournalError(Exception):
@@ -20,55 +32,116 @@ class JournalError(Exception):
 
 
 class Journal:
-    """The memories of all engines. A call blocks for one commit; a transition makes two."""
+    """The memories of all engines."""
 
     def __init__(self, folder: Path) -> None:
-        """Open or make the journal in `folder`; raises JournalError."""
+        """Open or make the journal in `folder`, and lock it; raises JournalError."""
         self._path = folder / FILE_NAME
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(self._path, isolation_level=None)
-        except (OSError, sqlite3.Error) as error:
+            self._lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise JournalError(f"cannot keep the journal in {self._path}: {error}") from error
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
+        self._connection: sqlite3.Connection | None = None
+        try:
+            self._take_lock()
+            self._connection = self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(self._lock, 20, 0).decode("ascii", "replace").strip()
+            raise JournalError(
+                f"another front door{f' (process {owner})' if owner else ''} keeps its state in "
+                f"{self._path.parent}: stop it, or give this one a server.state_dir of its own"
+            ) from error
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(
+                self._path, isolation_level=None, timeout=BUSY_TIMEOUT_S, check_same_thread=False
+            )
+        except sqlite3.Error as error:
             raise JournalError(f"cannot keep the journal in {self._path}: {error}") from error
         try:
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.execute(
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(
                 "CREATE TABLE IF NOT EXISTS engines "
                 "(address TEXT PRIMARY KEY, memory TEXT, wake_times TEXT) STRICT"
             )
-        except sqlite3.Error as error:
-            self._connection.close()
+            ((health,), *_) = connection.execute("PRAGMA quick_check(1)").fetchall()
+            found = [row[1] for row in connection.execute("PRAGMA table_info(engines)")]
+            if health != "ok":
+                raise sqlite3.DatabaseError(health)
+            if found != _COLUMNS:
+                raise sqlite3.DatabaseError(f"its table has the columns {', '.join(found)}")
+        except sqlite3.OperationalError as error:
+            connection.close()
             raise JournalError(f"cannot keep the journal in {self._path}: {error}") from error
+        except sqlite3.Error as error:
+            connection.close()
+            raise JournalError(
+                f"{self._path} is damaged or of another version "
+                f"({' '.join(str(error).split())}): move it away and start "
+                "again; engines that sleep are then woken with the greatest care"
+            ) from error
+        return connection
 
-    def remember(self, address: str, memory: JournalEntry) -> None:
-        """Write a memory down; when this returns it is on the disk."""
+    def unlock(self) -> None:
+        """Let another front door take over: this one begins nothing any more."""
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def remember(self, address: str, memory: JournalEntry) -> "asyncio.Future[None]":
+        """Write a memory down; it is on the disk when the future is done."""
         going = None if memory.going is None else memory.going.value
-        self._put(address, "memory", json.dumps(memory._asdict() | {"going": going}))
+        return self._put(address, "memory", json.dumps(memory._asdict() | {"going": going}))
 
-    def learn(self, address: str, wake_times: Mapping[str, float]) -> None:
+    def learn(self, address: str, wake_times: Mapping[str, float]) -> "asyncio.Future[None]":
         """Write down how long wakes take, by depth."""
-        self._put(address, "wake_times", json.dumps(dict(wake_times)))
+        return self._put(address, "wake_times", json.dumps(dict(wake_times)))
 
     def recall(self, address: str) -> tuple[JournalEntry | None, dict[str, float]]:
         """Return what was remembered of an engine; what cannot be read counts as forgotten."""
-        row = self._connection.execute(
-            "SELECT memory, wake_times FROM engines WHERE address = ?", (address,)
-        ).fetchone()
+        assert self._connection is not None
+        try:
+            row = self._connection.execute(
+                "SELECT memory, wake_times FROM engines WHERE address = ?", (address,)
+            ).fetchone()
+        except sqlite3.Error:
+            return None, {}
         if row is None:
             return None, {}
         return _memory(row[0]), _wake_times(row[1])
 
     def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
+        """Write what is still to be written, and close the file."""
+        self._writer.shutdown(wait=True)
+        if self._connection is not None:
+            self._connection.close()
+        os.close(self._lock)
 
-    def _put(self, address: str, column: str, value: str) -> None:
-        self._connection.execute(
-            f"INSERT INTO engines (address, {column}) VALUES (?, ?) "  # noqa: S608 - our own names
-            f"ON CONFLICT (address) DO UPDATE SET {column} = excluded.{column}",
-            (address, value),
-        )
+    def _put(self, address: str, column: str, value: str) -> "asyncio.Future[None]":
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._writer, self._write, address, column, value)
+
+    def _write(self, address: str, column: str, value: str) -> None:
+        assert self._connection is not None
+        try:
+            self._connection.execute(
+                f"INSERT INTO engines (address, {column}) VALUES (?, ?) "  # noqa: S608 - our names
+                f"ON CONFLICT (address) DO UPDATE SET {column} = excluded.{column}",
+                (address, value),
+            )
+        except sqlite3.Error as error:
+            raise JournalError(f"cannot write the journal {self._path}: {error}") from error
 
 
 def _memory(text: str | None) -> JournalEntry | None:
