@@ -10,7 +10,7 @@ from naps import CHAT, WORDS, House, chat_with, house, text_of
 STATUS_FIELDS = {
     *("url", "models", "state", "sleep_depth", "running", "sleeping", "wake_in_progress"),
     *("wake_step", "last_activity_s", "sleep_support", "in_flight", "cap", "queued", "queue"),
-    *("wakes_total", "estimated_wake_seconds", "sleep_fault", "oldest_wait_s"),
+    *("wakes_total", "estimated_wake_seconds", "sleep_fault", "oldest_wait_s", "cooling"),
 }
 
 
@@ -192,7 +192,7 @@ def test_with_a_token_nobody_else_wakes_or_sleeps() -> None:
 
     async def scenario() -> None:
         async with house() as door:
-            door.app.admin._token = "secret"
+            door.app.admin.guard._token = b"secret"
             for method, path in (("POST", "/admin/sleep/text"), ("GET", "/admin/status")):
                 assert (await door.admin(path, method)).status == 401
                 wrong = await door.admin(path, method, Authorization="Bearer secrets")
