@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,49 @@ def test_runtime_and_development_pin_the_same_versions():
     development = pins("dev.txt")
     for package, version in pins("runtime.txt").items():
         assert development[package] == version
+
+
+GLOSSARY = re.findall(
+    r"^\| ([^|]+) \| [^|]+ \| [^|]+ \| \[[^\]]+\]\(\.\./([^)]+)\) `(\w+)` \|$",
+    (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+
+
+def test_the_glossary_has_the_words_that_matter():
+    assert 30 <= len(GLOSSARY) <= 45
+    words = [word for word, _, _ in GLOSSARY]
+    assert len(set(words)) == len(words)
+
+
+@pytest.mark.parametrize(("word", "file", "name"), GLOSSARY, ids=[row[0] for row in GLOSSARY])
+def test_a_word_of_the_glossary_stands_where_it_says(word, file, name):
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    assert name in defined_in(tree), f"{word}: {file} has no {name} any more"
+
+
+def defined_in(tree: ast.Module) -> set[str]:
+    """Return the names that a module gives to classes, functions and values."""
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+MOST_NAMES_TWICE = 7
+
+
+def test_a_class_has_a_name_of_its_own():
+    """A reader who looks for a name should find one thing."""
+    names = Counter(
+        node.name
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    twice = [name for name, count in names.items() if count > 1]
+    assert len(twice) <= MOST_NAMES_TWICE, twice
