@@ -89,6 +89,7 @@ class WebExchange:
             {"Server": "uvicorn", "Content-Type": "text/event-stream; charset=utf-8"}
         )
         self._connection.write_headers(ResponseStartLine("HTTP/1.1", 200, "OK"), fields)
+        self._look_for_close()
 
     def send(self, events: list[bytes]) -> None:
         """Send each event as one chunk, all of them in one write."""
@@ -98,6 +99,7 @@ class WebExchange:
         if self._chunked:
             events = [b"%x\r\n%b\r\n" % (len(event), event) for event in events]
         self._drained = self._stream.write(b"".join(events))
+        self._look_for_close()
 
     def end_stream(self) -> None:
         """End the stream properly."""
@@ -132,6 +134,11 @@ class WebExchange:
 
     def _leave_later(self) -> None:
         asyncio.get_running_loop().call_later(self._notice_s, self._leave)
+
+    def _look_for_close(self) -> None:
+        """Notice a client that a write has just found gone: Tornado does not tell of it yet."""
+        if self._stream.closed():
+            asyncio.get_running_loop().call_soon(self._leave)
 
     def _leave(self) -> None:
         gone, self._gone = self._gone, None

@@ -71,6 +71,7 @@ class Client:
         "_left_bytes",
         "_loop",
         "_request",
+        "_sent",
         "_stall_timeout_s",
         "_stall_timer",
         "_taken_mark",
@@ -99,6 +100,7 @@ class Client:
         self._request = request
         self._departures = place.departures
         self._unsent = place.unsent
+        self._sent: asyncio.Future[None] | None = None
         self._stall_timeout_s = place.stall_timeout_s
         self._stall_timer: asyncio.TimerHandle | None = None
         self._taken_mark = 0
@@ -228,6 +230,8 @@ class Client:
         self._unwatch()
         self._stop_stall_watch()
         self._connection.close()
+        if self._sent is not None:
+            self._sent.cancel()  # Tornado forgets it, and a drain would wait for it
 
     def abort_after(self, last: bytes) -> None:
         """Send `last` and cut once it has left (or stalls): the client learns it is no end."""
@@ -260,6 +264,7 @@ class Client:
         sent = self._connection.write(last)
         self._connection.finish()
         if not sent.done():
+            self._sent = sent
             self._unsent.add(sent)
             sent.add_done_callback(self._unsent.discard)
             self._watch_stall()
