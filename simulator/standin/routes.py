@@ -68,6 +68,7 @@ class StandInRoutes:
         for path, dialect in _DIALECTS.items():
             routes["POST", path] = functools.partial(self._infer, dialect=dialect)
         if options.sleep_mode:
+            routes["GET", "/server_info"] = self._look("server_info", self._server_info)
             for key, name in CONTROL_ROUTES.items():
                 routes[key] = functools.partial(self._control.accept, name=name)
         return routes
@@ -125,6 +126,10 @@ class StandInRoutes:
                 self._inference.accept(exchange, dialect)
                 return
         exchange.answer(400, dumps(error_document(400, "Cannot find suitable handler")))
+
+    def _server_info(self) -> tuple[bytes, str]:
+        scheduler = {"scheduler_config": {"max_num_seqs": self._options.slots}}
+        return dumps({"vllm_config": scheduler | {"parallel_config": {}}, "vllm_env": {}}), JSON
 
     def _models(self) -> tuple[bytes, str]:
         options = self._options

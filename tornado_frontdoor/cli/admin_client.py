@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
-from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+from urllib.request import Request
 
 from rich.console import Console
 from rich.table import Table
+
+from tornado_frontdoor.cli.straight import STRAIGHT
 
 DEFAULT_ADMIN = "http://127.0.0.1:8010"
 TIMEOUT_S = 10.0
@@ -18,17 +20,6 @@ WAIT_S = 1800.0
 """A wake from a slow share takes minutes; a sleep may wait for another one on its GPU."""
 
 Answer = tuple[int, Any]
-
-
-class _NoRedirect(HTTPRedirectHandler):
-    """Follows nowhere: a token that is meant for an admin listener is for nobody else."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
-_STRAIGHT = build_opener(ProxyHandler({}), _NoRedirect)
-"""Through no proxy of the environment, which would read the token."""
 
 
 class Unreachable(Exception):  # noqa: N818 - said to an operator as it stands
@@ -154,7 +145,7 @@ def _call(method: str, admin: str | None, path: str, timeout_s: float) -> Answer
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with _STRAIGHT.open(request, timeout=timeout_s) as answer:
+        with STRAIGHT.open(request, timeout=timeout_s) as answer:
             return answer.status, _read(answer.read())
     except HTTPError as error:
         with error:

@@ -3,7 +3,8 @@
 Usage:
   frontdoor serve [--config FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT]
   frontdoor demo [--listen HOST:PORT] [--admin-listen HOST:PORT]
-  frontdoor check [--config FILE] [--json]
+  frontdoor init [--out FILE] [URL]...
+  frontdoor check [--config FILE] [--json] [--probe]
   frontdoor check --schema
   frontdoor status [--admin URL] [--json]
   frontdoor wake MODEL [--admin URL] [--wait]
@@ -16,6 +17,7 @@ Usage:
 Commands:
   serve       Serve in front of the engines of the configuration, until SIGTERM or Ctrl-C.
   demo        Try it without a GPU: stand-in engines and the front door before them.
+  init        Write a configuration for engines that run (else http://127.0.0.1:8000 is asked).
   check       Read a configuration and say what it means, or what is wrong with it.
   status      Show how the engines of a running front door are.
   wake        Wake an engine, by the name of its upstream or of a model of it.
@@ -35,6 +37,8 @@ Options:
   --listen HOST:PORT        Public listener, instead of server.listen. Port 0: any free one.
   --admin-listen HOST:PORT  Admin listener, instead of server.admin_listen.
   --json                    For scripts rather than people.
+  --probe                   Ask the engines too, and name each mistake that they make visible.
+  --out FILE                Where to write it; else stdout. A file that is there is left alone.
   --schema                  Print the JSON schema of a configuration, for editors.
   --admin URL               Admin listener of the front door that is meant; else $FRONTDOOR_ADMIN,
                             else http://127.0.0.1:8010. $FRONTDOOR_ADMIN_TOKEN is sent along.
@@ -120,6 +124,7 @@ def _run(given: list[str]) -> int:
     commands: dict[str, Callable[[Arguments], int]] = {
         "serve": _serve,
         "demo": _demo,
+        "init": _init,
         "check": _check,
         "status": _status,
         "wake": _wake,
@@ -204,7 +209,24 @@ def _check(arguments: Arguments) -> int:
         print(error, file=sys.stderr)
         return 2
     print(describe_json(settings) if arguments["--json"] else describe(settings))
-    return 0
+    return _probe(settings, quiet=arguments["--json"]) if arguments["--probe"] else 0
+
+
+def _probe(settings: "Settings", *, quiet: bool) -> int:
+    from tornado_frontdoor.cli.probe import probe
+
+    seen, mistakes = probe(settings)
+    if not quiet:
+        print("", *seen, sep="\n")
+    for mistake in mistakes:
+        print(mistake, file=sys.stderr)
+    return 1 if mistakes else 0
+
+
+def _init(arguments: Arguments) -> int:
+    from tornado_frontdoor.cli import init
+
+    return init.run(arguments["URL"], arguments["--out"])
 
 
 def _status(arguments: Arguments) -> int:
