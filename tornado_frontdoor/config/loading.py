@@ -99,14 +99,20 @@ def _replace_listeners(raw: dict[str, Any], given: Mapping[str, str | None]) -> 
 
 
 def _token_faults(path: Path, data: Mapping[str, Any]) -> list[Found]:
-    token_file = (data.get("server") or {}).get("admin_token_file")
-    if token_file is None:
-        return []
+    named: list[tuple[KeyPath, Path | None]] = [
+        (("server", "admin_token_file"), (data.get("server") or {}).get("admin_token_file"))
+    ]
+    for name, table in (data.get("upstreams") or {}).items():
+        named.append((("upstreams", name, "api_key_file"), (table or {}).get("api_key_file")))
+    return [fault for key, file in named if file for fault in _token_fault(path, key, file)]
+
+
+def _token_fault(path: Path, key: KeyPath, file: Path) -> list[Found]:
     try:
-        read_token(_from(path, token_file))
+        read_token(_from(path, file))
     except (OSError, ValueError) as error:
         reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
-        return [(("server", "admin_token_file"), f"{printable(str(token_file))} {reason}")]
+        return [(key, f"{printable(str(file))} {reason}")]
     return []
 
 
@@ -125,7 +131,7 @@ def _build(path: Path, data: Mapping[str, Any]) -> Settings:
         server=_server(path, data["server"]),
         surfaces=SurfaceSettings(**data["surfaces"]),
         upstreams=MappingProxyType(
-            {name: _upstream(name, table) for name, table in data["upstreams"].items()}
+            {name: _upstream(path, name, table) for name, table in data["upstreams"].items()}
         ),
         models=MappingProxyType(
             {name: _model(name, table) for name, table in data["models"].items()}
@@ -153,16 +159,18 @@ def _log(path: Path, table: Mapping[str, Any]) -> LogSettings:
     return LogSettings(**{**table, "file": None if file is None else _from(path, file)})
 
 
-def _upstream(name: str, table: Mapping[str, Any]) -> UpstreamSettings:
+def _upstream(path: Path, name: str, table: Mapping[str, Any]) -> UpstreamSettings:
     inner = {
         "admission": AdmissionSettings,
         "sleep": SleepSettings,
         "gpu": GpuSettings,
     }
-    built = {
+    built: dict[str, Any] = {
         key: None if table[key] is None else settings_class(**table[key])
         for key, settings_class in inner.items()
     }
+    key_file = table["api_key_file"]
+    built["api_key_file"] = None if key_file is None else _from(path, key_file)
     return UpstreamSettings(key=UpstreamKey(name), **{**table, **built})
 
 

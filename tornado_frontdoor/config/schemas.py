@@ -177,6 +177,8 @@ class UpstreamTable(Table):
     connect_timeout_s = Number(above=0, most=YEAR_S)
     read_timeout_s = Number(above=0, most=YEAR_S)
     chunk_timeout_s = Number(above=0, most=YEAR_S)
+    api_key_file = FilePath()
+    forward_client_key = Flag()
     cooling_limit_s = Number(least=0, most=3600)
     anthropic = ChoiceField("translate", "native")
     admission = Optional(AdmissionTable)

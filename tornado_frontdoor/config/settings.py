@@ -123,11 +123,20 @@ class UpstreamSettings:
     connect_timeout_s: float = 5
     read_timeout_s: float = 900
     chunk_timeout_s: float = 120
+    api_key_file: Path | None = None
+    forward_client_key: bool = True
     cooling_limit_s: float = 2
     anthropic: Literal["translate", "native"] = "translate"
     admission: AdmissionSettings | None = None
     sleep: SleepSettings | None = None
     gpu: GpuSettings | None = None
+
+    def read_api_key(self) -> str | None:
+        """Read the key that the engine asks for; None: it asks for none that we know.
+
+        Raises OSError or ValueError when the file cannot be read as one line of text.
+        """
+        return None if self.api_key_file is None else read_token(self.api_key_file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

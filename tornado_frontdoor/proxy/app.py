@@ -220,7 +220,9 @@ class App:
         self.pool.apply(settings, self._telemetry)
         self.settings = settings
         untold = {m.upstream for m in settings.models.values() if m.dialect.max_model_len is None}
-        self._lengths.watch({key: settings.upstreams[key].url for key in sorted(untold)})
+        urls = {key: settings.upstreams[key].url for key in sorted(untold)}
+        keys = {urls[key]: self.pool.current[key].api_key for key in urls}
+        self._lengths.watch(urls, {url: key for url, key in keys.items() if key is not None})
         self._show_models()
         for service in (self.door, self.admin):
             service.upstreams = self.pool.current

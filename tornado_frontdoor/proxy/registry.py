@@ -48,7 +48,7 @@ class UpstreamRegistry:
             else:
                 upstream.change(wanted)
                 if upstream.engine is not None and wanted.sleep is not None:
-                    upstream.engine.change(wanted.key, _canary(wanted, settings))
+                    self._tell_engine(upstream, settings)
             current[key] = upstream
         kept = set(current.values())
         self.current = current
@@ -104,7 +104,13 @@ class UpstreamRegistry:
                 lambda: gate.learned_s,
             )
         )
+        self._tell_engine(upstream, settings)
         return upstream
+
+    def _tell_engine(self, upstream: Upstream, settings: Settings) -> None:
+        wanted = upstream.settings
+        assert upstream.engine is not None
+        upstream.engine.change(wanted.key, _canary(wanted, settings), upstream.api_key)
 
     def hand_over(self) -> None:
         """Let another front door have the journal: this one begins nothing any more."""

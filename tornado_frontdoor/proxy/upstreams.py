@@ -6,7 +6,7 @@ vLLM answers those asleep too, so the side door wakes nobody.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from math import inf
 from random import Random
@@ -43,6 +43,7 @@ class Upstream:
     ) -> None:
         self._client = client
         self.settings = settings
+        self.api_key = settings.read_api_key()
         self.keeper = GateDriver(settings.key, limits_of(settings), rng, nap)
         self.side_door = GateDriver(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
         self.engine: EngineExecutor | None = None
@@ -94,7 +95,7 @@ class Upstream:
             headers=[
                 ("Content-Type", request.content_type),
                 ("X-Request-Id", request_id),
-                *request.headers,
+                *self._credentials(request),
             ],
             connect_timeout_s=settings.connect_timeout_s,
             read_timeout_s=settings.read_timeout_s,
@@ -102,6 +103,17 @@ class Upstream:
             lingers=request.takes_slot,
         )
         return self._client.start(call, receiver)
+
+    def _credentials(self, request: CanonicalRequest) -> Iterator[tuple[str, str]]:
+        """Yield what else the engine is told: with the client's key, or with ours in its place."""
+        if self.settings.forward_client_key:
+            yield from request.headers
+            return
+        for name, value in request.headers:
+            if name.lower() not in ("authorization", "x-api-key", "api-key"):
+                yield name, value
+        if self.api_key is not None:
+            yield "Authorization", f"Bearer {self.api_key}"
 
     def lost(self) -> bool:
         """Take that nobody answers there; tells whether the engine is worth waiting for."""
@@ -134,6 +146,7 @@ class Upstream:
         if settings.engine != self.settings.engine:
             LOG.warning("upstreams.%s.engine changes with the next start", settings.key)
         self.settings = settings
+        self.api_key = settings.read_api_key()
         self.keeper.gate.key = settings.key
         wake = wake_limits_of(settings)
         if (wake is None) != (self.engine is None):

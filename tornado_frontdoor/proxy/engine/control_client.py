@@ -44,6 +44,8 @@ class EngineControlClient:
         self._kind = kind
         self.canary = canary
         self.report = report
+        self.api_key: str | None = None
+        """What the engine asks for, if we know it."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def perform(self, command: Perform) -> None:
@@ -100,14 +102,19 @@ class EngineControlClient:
                 call.method,
                 self._url + call.path,
                 timeout_s=BESIDE_S,
+                headers=self._credentials(),
                 limit_bytes=METRICS_LIMIT_BYTES,
             )
         except UpstreamFailed:
             return b""
         return answer.body if answer.status == 200 else b""
 
+    def _credentials(self) -> list[tuple[str, str]]:
+        return [] if self.api_key is None else [("Authorization", f"Bearer {self.api_key}")]
+
     async def _ask(self, call: Call, timeout_s: float) -> UpstreamAnswer:
         headers = [("Content-Type", "application/json")] if call.body else []
+        headers += self._credentials()
         return await self._client.ask(
             call.method,
             self._url + call.path,

@@ -51,10 +51,11 @@ class EngineExecutor:
         self._learned = learned
         self._requests: dict[tuple[str, int | None], list[asyncio.Future[Answered]]] = {}
 
-    def change(self, key: UpstreamKey, canary: tuple[str, str]) -> None:
-        """Take another name and another canary; the engine is the one at its address."""
+    def change(self, key: UpstreamKey, canary: tuple[str, str], api_key: str | None) -> None:
+        """Take another name, canary and key; the engine is the one at its address."""
         self._key = key
         self._control.canary = canary
+        self._control.api_key = api_key
 
     def command(self, decision: Command | Notice) -> None:
         """Carry out one command, or tell one notice."""

@@ -43,11 +43,18 @@ class ModelLengths:
         self._client = client
         self._changed = changed
         self._engines: Mapping[UpstreamKey, str] = {}
+        self._api_keys: Mapping[str, str] = {}
         self._askings: dict[str, _Asking] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def watch(self, engines: Mapping[UpstreamKey, str]) -> None:
-        """Learn the lengths of these upstreams, each with its URL, from now on; forget others."""
+    def watch(
+        self, engines: Mapping[UpstreamKey, str], api_keys: Mapping[str, str] | None = None
+    ) -> None:
+        """Learn the lengths of these upstreams, each with its URL, from now on; forget others.
+
+        `api_keys` has, by URL, the keys of those that ask for one.
+        """
+        self._api_keys = api_keys or {}
         self._engines = engines
         self._askings = {url: self._askings.get(url, _Asking()) for url in engines.values()}
         self.known = {key: length for key, length in self.known.items() if key[0] in engines}
@@ -86,7 +93,11 @@ class ModelLengths:
 
     async def _ask(self, url: str) -> dict[str, int | None] | None:
         try:
-            answer = await self._client.ask("GET", f"{url}/v1/models", timeout_s=TIMEOUT_S)
+            key = self._api_keys.get(url)
+            headers = [] if key is None else [("Authorization", f"Bearer {key}")]
+            answer = await self._client.ask(
+                "GET", f"{url}/v1/models", timeout_s=TIMEOUT_S, headers=headers
+            )
             return read_model_list(answer.body) if answer.status == 200 else None
         except (UpstreamFailed, ValueError):
             return None
