@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tornado_frontdoor.config import load
+from tornado_frontdoor.config import ConfigError, load
 from tornado_frontdoor.config.budget import BudgetLine, gpu_budget
 from tornado_frontdoor.config.describe import find_warnings
 
@@ -97,3 +97,52 @@ def test_sleeper_of_unknown_weight_is_named(budget: Callable[[str], list[BudgetL
 
 def test_file_without_gpus_has_no_budget(good: str, write: Write) -> None:
     assert gpu_budget(load(write(good))) == []
+
+
+ROOM = """
+[upstreams.a]
+url = "http://a"
+[upstreams.a.gpu]
+devices = [0]
+utilization = 0.6
+[upstreams.a.sleep]
+max_waiting = 1
+{more_of_a}
+[upstreams.b]
+url = "http://b"
+[upstreams.b.gpu]
+devices = [0]
+utilization = 0.5
+{residual}
+[upstreams.b.sleep]
+max_waiting = 1
+[models.a]
+upstream = "a"
+[models.b]
+upstream = "b"
+[gpu]
+memory_gib = 80
+"""
+
+
+def faults_of(write: Write, more_of_a: str = "", residual: str = "") -> list[str]:
+    try:
+        load(write(ROOM.format(more_of_a=more_of_a, residual=residual)))
+    except ConfigError as error:
+        return [str(fault) for fault in error.faults]
+    return []
+
+
+def test_engines_that_take_turns_are_no_fault(write: Write) -> None:
+    assert faults_of(write) == []
+
+
+def test_one_that_can_never_wake_beside_a_pinned_one_is_a_fault_with_the_sum(write: Write) -> None:
+    (fault,) = faults_of(write, more_of_a="pinned = true")
+    assert "upstreams.b.gpu" in fault
+    assert "needs 52.0% + 62.0% of a" in fault
+
+
+def test_what_sleepers_leave_behind_counts(write: Write) -> None:
+    (fault,) = faults_of(write, residual="residual_gib = 32")
+    assert "needs 62.0% + 40.0% of b" in fault

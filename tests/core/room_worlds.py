@@ -9,13 +9,13 @@ from math import inf
 from random import Random
 
 from tornado_frontdoor.core.gpu_room import (
+    Granted,
     MakeRoom,
     Moving,
     NeverFits,
     Occupant,
     RoomLimits,
     StayAwake,
-    WakeNow,
     plan,
 )
 from tornado_frontdoor.core.request import UpstreamKey
@@ -135,7 +135,8 @@ class World:
                 car.seen,
                 in_flight=len(car.ends),
                 oldest_waiter_s=car.queue[0] if car.queue else inf,
-                asks_since_s=car.queue[0] if asks and car.seen.moving is None else None,
+                asks=Moving.WAKING if asks and car.seen.moving is None else None,
+                asks_since_s=car.queue[0] if car.queue else inf,
             )
             if car.seen.told and not car.ends:
                 car.seen = replace(car.seen, moving=Moving.SLEEPING)
@@ -150,17 +151,17 @@ class World:
                 self._obey(order)
             self._settle()
             if not made.orders:
-                asks = {k for k, car in self.cars.items() if car.seen.asks_since_s is not None}
+                asks = {k for k, car in self.cars.items() if car.seen.asks is Moving.WAKING}
                 assert set(made.waits_for) == asks, "each that may not wake knows why"
                 return made.next_s
 
-    def _obey(self, order: WakeNow | MakeRoom | StayAwake | NeverFits) -> None:
+    def _obey(self, order: Granted | MakeRoom | StayAwake | NeverFits) -> None:
         car = self.cars[order.upstream]
         self._say(str(order))
         match order:
-            case WakeNow():
+            case Granted():
                 assert car.queue, "a wake that nobody wants"
-                car.seen = replace(car.seen, moving=Moving.WAKING, asks_since_s=None)
+                car.seen = replace(car.seen, moving=Moving.WAKING, asks=None)
                 car.moved_at_s = self.now + WAKE_S
                 car.switches += 1
             case MakeRoom():

@@ -11,14 +11,14 @@ from tornado_frontdoor.core.decisions import (
     Admit,
     Changed,
     EngineState,
-    GpuGranted,
     Outcome,
     Perform,
     Reason,
+    RoomDecided,
     SleepDepth,
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, GateError, SleepConfig, SleepPolicy
-from tornado_frontdoor.core.gpu_locks import GpuLocks
+from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.request import Ticket, UpstreamKey
 from tornado_frontdoor.engines import vllm
 from tornado_frontdoor.engines.base import PROBE, Report, Seen, StepResult
@@ -136,7 +136,7 @@ class TestStatus:
         assert gate.state is EngineState.AWAKE
         assert (gate.sleep_depth, gate.wake_step, gate.wakes_total) == (None, None, 0)
         assert gate.sleep_support is False
-        for wish in (gate.wake_now, gate.lost, gate.granted, lambda: gate.sleep_now(1)):
+        for wish in (gate.wake_now, gate.lost, gate.hear_ledger, lambda: gate.sleep_now(1)):
             with pytest.raises(GateError, match="a has no sleep table"):
                 wish()
 
@@ -172,7 +172,7 @@ class TestGpus:
     """Gates that share a GPU, with news that is late."""
 
     def test_news_of_a_gpu_that_was_given_back_meanwhile_begins_nothing(self):
-        gpus = GpuLocks()
+        gpus = GpuLedger()
         first, second, third = (asleep_gate(key, gpus) for key in "abc")
         tickets = {}
         for gate in (first, second, third):
@@ -180,13 +180,13 @@ class TestGpus:
             gate.arrive(tickets[gate.key])
         assert first.wake_step == "probe"
         freed = first.finish(tickets[first.key], Outcome.CLIENT_GONE_QUEUED)
-        assert GpuGranted(second.key) in freed
+        assert RoomDecided(second.key) in freed
         freed = second.finish(tickets[second.key], Outcome.CLIENT_GONE_QUEUED)
-        assert GpuGranted(third.key) in freed
+        assert RoomDecided(third.key) in freed
         second.arrive(Ticket())
-        assert second.granted() == [], "the old news, late"
+        assert second.hear_ledger() == [], "the old news, late"
         assert second.wake_step == "gpu"
-        assert [type(order) for order in third.granted()] == [Perform]
+        assert [type(order) for order in third.hear_ledger()] == [Perform]
 
 
 class TestLimits:
@@ -237,7 +237,7 @@ def pair_us(gate: Gate) -> float:
     return min(found) / 500 * 1e6
 
 
-def asleep_gate(key: str, gpus: GpuLocks) -> Gate:
+def asleep_gate(key: str, gpus: GpuLedger) -> Gate:
     gate = Gate(
         UpstreamKey(key),
         limits(),

@@ -9,13 +9,13 @@ from room_worlds import World
 
 from tornado_frontdoor.core.gpu_room import (
     STOPPED,
+    Granted,
     MakeRoom,
     Moving,
     NeverFits,
     Occupant,
     RoomLimits,
     StayAwake,
-    WakeNow,
     plan,
 )
 from tornado_frontdoor.core.request import UpstreamKey
@@ -38,7 +38,12 @@ def engine(key: UpstreamKey, **facts: object) -> Occupant:
 
 
 def asks(key: UpstreamKey, since_s: float = NOW, **facts: object) -> Occupant:
-    given: dict[str, object] = {"level": 1, "asks_since_s": since_s, "oldest_waiter_s": since_s}
+    given: dict[str, object] = {
+        "level": 1,
+        "asks": Moving.WAKING,
+        "asks_since_s": since_s,
+        "oldest_waiter_s": since_s,
+    }
     return engine(key, **(given | facts))
 
 
@@ -51,7 +56,7 @@ def orders(*occupants: Occupant, limits: RoomLimits = ONE_GPU, now: float = NOW)
 
 
 def test_what_fits_wakes_at_once():
-    assert orders(engine(A), asks(B)) == [WakeNow(B)]
+    assert orders(engine(A), asks(B)) == [Granted(B)]
 
 
 def test_the_least_recently_used_idle_engine_makes_room():
@@ -96,15 +101,27 @@ def test_one_that_is_larger_than_its_gpu_never_fits():
     ]
 
 
+def test_one_that_takes_turns_with_all_others_may_go_beyond_the_limit_by_what_sleepers_leave():
+    limits = replace(ONE_GPU, whole_gib={0: 24.0})
+    sleeper = engine(A, level=1, asleep_gib=2.0)
+    assert orders(sleeper, asks(B, awake_gib=19.0), limits=limits) == [Granted(B)]
+    assert orders(sleeper, asks(B, awake_gib=23.0), limits=limits) == [
+        NeverFits(B, "GPU 0 has 24.0 GiB; B needs 23.0 beside 2.0 of A"),
+    ]
+    awake = engine(C, awake_gib=1.0)
+    beside = orders(sleeper, awake, asks(B, awake_gib=19.0), limits=limits)
+    assert beside == [MakeRoom(C, 1, B)], "the limit holds while there is more to be freed"
+
+
 def test_one_that_never_fits_keeps_nobody_waiting():
     found = orders(asks(A, 1.0, awake_gib=21.0), asks(B, 2.0))
-    assert [type(order) for order in found] == [NeverFits, WakeNow]
+    assert [type(order) for order in found] == [NeverFits, Granted]
 
 
 def test_wakes_take_turns_by_their_oldest_waiter():
     """Case S28: two that want to wake never choose the same room."""
     found = plan([engine(A), asks(B, 2.0), asks(C, 1.0)], ONE_GPU, NOW)
-    assert found.orders == (WakeNow(C), MakeRoom(A, 1, B))
+    assert found.orders == (Granted(C), MakeRoom(A, 1, B))
     assert found.waits_for == {B: "room made by A"}
 
 
@@ -124,13 +141,27 @@ def test_other_gpus_do_not_wait():
     """Case S6."""
     limits = replace(ONE_GPU, device_gib={0: 20.0, 1: 20.0})
     found = orders(engine(A, moving=Moving.WAKING), asks(B, devices=(1,)), limits=limits)
-    assert found == [WakeNow(B)]
+    assert found == [Granted(B)]
 
 
 def test_an_engine_on_two_gpus_needs_room_on_both():
     limits = replace(ONE_GPU, device_gib={0: 10.0, 1: 10.0})
     found = orders(engine(A), engine(B, devices=(1,)), asks(C, devices=(0, 1)), limits=limits)
     assert found == [MakeRoom(A, 1, C), MakeRoom(B, 1, C)]
+
+
+def test_falling_asleep_needs_its_turn_and_no_room():
+    falling = engine(A, asks=Moving.SLEEPING, goes_to=1)
+    assert orders(falling, asks(B, 1.0, awake_gib=16.0)) == [Granted(A)]
+    assert orders(falling, engine(B, moving=Moving.WAKING)) == []
+
+
+def test_falling_deeper_waits_for_room_and_sends_nobody_away():
+    """From level 1 to 2 the weights come back for a moment."""
+    deeper = engine(A, level=1, asks=Moving.SLEEPING, goes_to=2)
+    assert orders(deeper, engine(B)) == [Granted(A)]
+    assert orders(deeper, engine(B), engine(C)) == []
+    assert orders(deeper, asks(C)) == [Granted(C)], "a wake goes first"
 
 
 # When those with work make room
@@ -162,6 +193,13 @@ def test_idle_ones_are_left_alone_while_they_are_not_enough():
     """A alone would not do, and B may not go yet: A would sleep for nothing."""
     found = orders(engine(A), busy(B, woke_s=NOW), asks(C, awake_gib=16.0))
     assert found == []
+
+
+def test_who_could_not_make_room_is_left_alone_for_a_while():
+    a = engine(A, rests_until_s=NOW + 3)
+    found = plan([a, busy(B, pinned=True), asks(C)], ONE_GPU, NOW)
+    assert found.orders == ()
+    assert found.next_s == NOW + 3
 
 
 def test_who_was_told_stays_when_nobody_needs_it_any_more():
@@ -223,12 +261,12 @@ def test_one_that_wants_to_wake_is_not_stopped_for_another():
 
 
 def test_an_engine_without_devices_needs_no_room():
-    assert orders(asks(A, devices=(), awake_gib=0.0)) == [WakeNow(A)]
+    assert orders(asks(A, devices=(), awake_gib=0.0)) == [Granted(A)]
 
 
 def test_a_gpu_without_a_limit_only_keeps_the_order():
     limits = RoomLimits(device_gib={})
-    assert orders(engine(A), engine(B), engine(C), asks(D), limits=limits) == [WakeNow(D)]
+    assert orders(engine(A), engine(B), engine(C), asks(D), limits=limits) == [Granted(D)]
     moving = engine(A, moving=Moving.WAKING)
     assert orders(moving, asks(D), limits=limits) == []
 

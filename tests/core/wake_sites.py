@@ -26,16 +26,16 @@ from tornado_frontdoor.core.decisions import (
     Changed,
     Decision,
     EngineState,
-    GpuGranted,
     JournalEntry,
     Outcome,
     Perform,
     Refuse,
     Remember,
+    RoomDecided,
     WakeEnded,
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
-from tornado_frontdoor.core.gpu_locks import GpuLocks
+from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
 from tornado_frontdoor.engines import vllm
 from tornado_frontdoor.engines.base import CANARY, Report, Step, StepResult
@@ -48,7 +48,7 @@ class Surroundings(Protocol):
 
     rng: Random
     clock: ManualClock
-    gpus: GpuLocks
+    gpus: GpuLedger
     lives: int
     trace: list[str]
     sites: "list[Site]"
@@ -114,18 +114,23 @@ class Site:
         self._spy(self.gate)
 
     def _spy(self, gate: Gate) -> None:
-        """Hear of pauses and resumes, which are between the gate's two machines."""
+        """Hear of pauses and resumes, which are between the gate's two machines.
+
+        Decisions are told at the end of a call; a pause counts after those that came before it.
+        """
         line = gate._admission
         pause, resume = line.pause, line.resume
         self.line.paused(self.world.now, gate._hold_s)
+        self._pause_s: float | None = None
 
         def spy_pause(limit_s: float, now: float) -> Any:
-            self.line.paused(now, limit_s)
+            self._pause_s = limit_s
             return pause(limit_s, now)
 
         def spy_resume(now: float) -> Any:
-            if line.paused:
+            if line.paused and self._pause_s is None:
                 self.line.resumed(now)
+            self._pause_s = None
             return resume(now)
 
         line.pause = spy_pause  # type: ignore[method-assign]
@@ -188,10 +193,14 @@ class Site:
             self.inside[arrives.number] = arrives
         self.world.trace.append(f"{now:.6f} {self.key} {[*map(_word, decisions)]}")
         self.line.decided(now, decisions)
+        if self._pause_s is not None:
+            self.line.paused(now, self._pause_s)
+            self._pause_s = None
         self.line.settled(now)
         self.line.agree(self.gate.in_flight, self.gate.queued)
         held = self.gate._admission.paused
-        assert held is (self.gate.state is not EngineState.AWAKE), "capacity 0 unless awake"
+        closed = self.gate.state is not EngineState.AWAKE or self.gate.makes_room
+        assert held is closed, "capacity 0 unless awake, and for us"
         self.decisions += decisions
         for decision in decisions:
             self._carry_out(decision)
@@ -211,9 +220,9 @@ class Site:
                 self._write_down(memory, number)
             case Changed(state=state):
                 self._changed(state)
-            case GpuGranted(owner=owner):
+            case RoomDecided(owner=owner):
                 other = next(site for site in self.world.sites if site.key == owner)
-                self.world.at(now, lambda: other.call(other.gate.granted))
+                self.world.at(now, lambda: other.call(other.gate.hear_ledger))
             case Answered():
                 self.ends[f"{decision.request} {decision.verdict.value}"] += 1
             case WakeEnded():
@@ -260,7 +269,8 @@ class Site:
         if step.probes or step is CANARY:
             return
         if step in FALLING:
-            self.engine.sleep_began(self.gate.in_flight + self.gate.queued)
+            waiting = 0 if self.gate.makes_room else self.gate.queued
+            self.engine.sleep_began(self.gate.in_flight + waiting)
         for other in self.world.sites:
             shared = set(other.wake_limits.devices) & set(self.wake_limits.devices)
             if other is not self and shared:

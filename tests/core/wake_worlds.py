@@ -23,7 +23,7 @@ from simulator.model.invariants import digest
 from simulator.standin.engine_values import ControlCall, Times
 from tornado_frontdoor.core.clock import ManualClock
 from tornado_frontdoor.core.gate import AdmissionLimits, SleepPolicy
-from tornado_frontdoor.core.gpu_locks import GpuLocks
+from tornado_frontdoor.core.gpu_ledger import GpuLedger
 
 
 class World:
@@ -35,7 +35,7 @@ class World:
         self.trace: list[str] = []
         self.lives = 0
         self.foreigners = 0
-        self.gpus = GpuLocks()
+        self.gpus = GpuLedger()
         self.grid_s = rng.choice((1.0, 0.5, None))
         self.faults = rng.choice((0.0, 0.0, 0.1, 0.3, 0.6))
         self.meddling = rng.random() < 0.3
@@ -199,7 +199,7 @@ class World:
             site.door.forget()
             site.inside.clear()
         self.lives += 1
-        self.gpus = GpuLocks()
+        self.gpus = GpuLedger()
         for site in self.sites:
             site.open()
 

@@ -13,10 +13,10 @@ from tornado_frontdoor.core.decisions import (
     Answered,
     Changed,
     EngineState,
-    GpuGranted,
     JournalEntry,
     Note,
     Remember,
+    RoomDecided,
     SleepDepth,
     Verdict,
     WakeEnded,
@@ -118,7 +118,7 @@ def test_a_wake_that_ended_is_counted_and_its_time_is_kept(tmp_path: Path) -> No
 
 def test_a_gpu_is_passed_on(tmp_path: Path) -> None:
     hands = Hands(tmp_path)
-    hands.engine.command(GpuGranted("http://ocr"))
+    hands.engine.command(RoomDecided("http://ocr"))
     assert hands.happened == [("granted", "http://ocr")]
     hands.journal.close()
 

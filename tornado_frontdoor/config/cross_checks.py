@@ -4,6 +4,7 @@ Every rule is asked about whatever part of the file is fit, so that one run tell
 that lacks a value because that value has a fault of its own stays silent.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ def find_contradictions(data: Data, raw: Data) -> Iterator[Found]:
     yield from _names(raw)
     yield from _routes(data, raw)
     yield from _gpus(data, raw)
+    yield from _room(data)
 
 
 def _listeners(server: Data) -> Iterator[Found]:
@@ -155,6 +157,44 @@ def _gpus(data: Data, raw: Data) -> Iterator[Found]:
                 f"is required where an upstream has a gpu table (upstreams.{spell((key,))}.gpu)",
             )
             return
+
+
+def _room(data: Data) -> Iterator[Found]:
+    """Find engines that could never be awake beside what cannot make room for them."""
+    pool = _table(data, "gpu")
+    if not {"memory_gib", "context_gib"} <= pool.keys():
+        return
+    context = pool["context_gib"] / pool["memory_gib"]
+    engines = {
+        key: (upstream, upstream["gpu"])
+        for key, upstream in _tables(data, "upstreams").items()
+        if isinstance(upstream.get("gpu"), Mapping) and "utilization" in upstream["gpu"]
+    }
+    for key, (upstream, gpu) in engines.items():
+        wakes = isinstance(upstream.get("sleep"), Mapping)
+        for device in gpu.get("devices", ()) if wakes else ():
+            stay = {
+                other: _stays(upstream, beside, pool)
+                for other, (upstream, beside) in engines.items()
+                if other != key and device in beside.get("devices", ())
+            }
+            need = gpu["utilization"] + context
+            if need + math.fsum(stay.values()) > 1 + 1e-9:
+                rest = "".join(f" + {share:.1%} of {other}" for other, share in stay.items())
+                yield (
+                    ("upstreams", key, "gpu"),
+                    f"does not fit into GPU {device}, whoever makes room: needs {need:.1%}{rest}",
+                )
+                break
+
+
+def _stays(upstream: Data, gpu: Data, pool: Data) -> float:
+    """Return the share of a GPU that an engine takes when it has made all the room it can."""
+    sleep = upstream.get("sleep")
+    if not isinstance(sleep, Mapping) or sleep.get("pinned"):
+        return float(gpu["utilization"] + pool["context_gib"] / pool["memory_gib"])
+    residual = gpu.get("residual_gib")
+    return float((pool["context_gib"] if residual is None else residual) / pool["memory_gib"])
 
 
 def _table(data: Data, name: str) -> Data:

@@ -153,6 +153,7 @@ class SleepTable(Table):
     retry_after_offloaded_s = Whole(1, YEAR_S)
     retry_after_restarting_s = Whole(1, YEAR_S)
     max_waiting = Whole(1, PLACES_MAX)
+    pinned = Flag()
     canary = Flag()
     canary_path = ChoiceField("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
 
@@ -165,6 +166,8 @@ class GpuTable(Table):
     devices = Items(Whole(0, DEVICES_MAX), least=1, distinct=True, required=True)
     utilization = Number(above=0, most=1, required=True)
     weights_gib = Number(above=0, most=GIB_MAX)
+    residual_gib = Number(least=0, most=GIB_MAX)
+    priority = Whole(-1000, 1000)
 
 
 class UpstreamTable(Table):
@@ -236,6 +239,8 @@ class GpuPoolTable(Table):
     memory_gib = Number(above=0, most=GIB_MAX, required=True)
     limit = Number(above=0, most=1)
     context_gib = Number(least=0, most=GIB_MAX)
+    stay_factor = Number(least=0, most=1000)
+    max_turn_wait_s = Number(above=0, most=YEAR_S)
 
 
 class HostTable(Table):

@@ -95,6 +95,7 @@ class SleepSettings:
     retry_after_restarting_s: int = 600
     max_waiting: int | None = None
     """Never None where the upstream has no admission table."""
+    pinned: bool = False
     canary: bool = True
     canary_path: Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"] = (
         "/v1/completions"
@@ -103,11 +104,14 @@ class SleepSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSettings:
-    """`[upstreams.X.gpu]`: what the engine takes, for the memory budget of `frontdoor check`."""
+    """`[upstreams.X.gpu]`: what the engine takes; by it room is made for one that has to wake."""
 
     devices: tuple[int, ...]
     utilization: float
     weights_gib: float | None = None
+    residual_gib: float | None = None
+    """What is left on each device while it sleeps; None: the CUDA context, `gpu.context_gib`."""
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +172,8 @@ class GpuPoolSettings:
     memory_gib: float
     limit: float = 0.88
     context_gib: float = 1.6
+    stay_factor: float = 3
+    max_turn_wait_s: float = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

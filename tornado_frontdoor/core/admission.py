@@ -129,6 +129,11 @@ class AdmissionController:
         """Whether newcomers are refused because the front door is going away."""
         return self._draining
 
+    @property
+    def head(self) -> Ticket | None:
+        """The one who has waited longest."""
+        return next(iter(self._queue.values()), None)
+
     def waiting(self) -> tuple[Ticket, ...]:
         """Return the queue, head first."""
         return tuple(self._queue.values())

@@ -182,14 +182,14 @@ class Remember(NamedTuple):
     number: int = 0
 
 
-class GpuGranted(NamedTuple):
-    """Another gate has waited for the GPU that is free now: call its `granted`."""
+class RoomDecided(NamedTuple):
+    """Something was decided about the memory another gate's engine takes: call `hear_ledger`."""
 
     owner: str
     """As that gate's `SleepConfig` calls its engine."""
 
 
-Command = Perform | Remember | GpuGranted
+Command = Perform | Remember | RoomDecided
 
 
 # Notices: what the driver may want to know, for logs, metrics and operators. What it must do is

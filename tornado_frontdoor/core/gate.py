@@ -16,22 +16,25 @@ from math import inf
 from tornado_frontdoor.core.admission import AdmissionController, AdmissionEvent, Rejected
 from tornado_frontdoor.core.clock import Clock
 from tornado_frontdoor.core.decisions import (
+    Changed,
     Decision,
     EngineState,
-    GpuGranted,
     JournalEntry,
     Outcome,
     Reason,
     Refusal,
     Refuse,
+    RoomDecided,
     SleepDepth,
     WakeEnded,
 )
-from tornado_frontdoor.core.gpu_locks import GpuLocks
+from tornado_frontdoor.core.gpu_ledger import GpuLedger
+from tornado_frontdoor.core.gpu_room import Occupant
 from tornado_frontdoor.core.limits import AdmissionLimits
 from tornado_frontdoor.core.refusals import admission_refusal, waking_refusal
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
 from tornado_frontdoor.core.retry_after import Randomness, RetryAfterEstimator, WakeEstimates
+from tornado_frontdoor.core.room_seat import RoomSeat
 from tornado_frontdoor.core.wake.machine import Gpu, WakeOrder, WakeStateMachine
 from tornado_frontdoor.core.wake.policy import SleepPolicy
 from tornado_frontdoor.engines.base import EngineKind, Report
@@ -52,7 +55,7 @@ class SleepConfig:
 
     limits: SleepPolicy
     kind: EngineKind
-    gpus: GpuLocks = field(default_factory=GpuLocks)
+    gpus: GpuLedger = field(default_factory=GpuLedger)
     owner: str = ""
     """Who holds GPUs: the engine's address, which outlives its name; the gate's key if empty."""
     memory: JournalEntry | None = None
@@ -85,9 +88,10 @@ class Gate:
         self._last_request_s: float | None = None
         if nap is not None:
             now = clock.now()
-            self._gpus = nap.gpus
             self._owner = nap.owner or key
             self._wake = WakeStateMachine(nap.limits, now, nap.kind, nap.memory)
+            self._seat = RoomSeat(nap.gpus, self._owner, self._wake, self._work)
+            self._woke_s = -inf
             self._hold_s = 0.0
             # Nothing leaves it yet: it may claim the GPU on which a transition had begun.
             self._settle(self._wake, (), (), now)
@@ -122,8 +126,8 @@ class Gate:
     @property
     def oldest_wait_s(self) -> float | None:
         """Return how long the one waits who has waited longest; None: nobody waits."""
-        line = self._admission.waiting()
-        return self._clock.now() - line[0].arrived_s if line else None
+        head = self._admission.head
+        return None if head is None else self._clock.now() - head.arrived_s
 
     def __repr__(self) -> str:
         flying = f"in_flight={self.in_flight}/{self.limits.cap or '-'}"
@@ -138,7 +142,7 @@ class Gate:
         deadline_s = self._admission.next_deadline()
         if self._wake is None:
             return deadline_s
-        wake_s = self._wake.next_deadline()
+        wake_s = min(self._wake.next_deadline(), self._seat.next_deadline())
         if deadline_s is None:
             return None if wake_s == inf else wake_s
         return min(deadline_s, wake_s)
@@ -154,6 +158,11 @@ class Gate:
         return None if self._wake is None else self._wake.depth
 
     @property
+    def sleep_policy(self) -> SleepPolicy | None:
+        """The policy in force; None: the engine is never slept."""
+        return None if self._wake is None else self._wake.policy
+
+    @property
     def sleep_support(self) -> bool | None:
         """Whether the engine can sleep; None until that was found out."""
         return False if self._wake is None else self._wake.engine.support
@@ -167,6 +176,16 @@ class Gate:
     def wake_step(self) -> str | None:
         """Where a transition is, or `gpu` while it waits for that; None: there is none."""
         return None if self._wake is None else self._wake.step
+
+    @property
+    def waits_for(self) -> str | None:
+        """What of its GPUs the engine waits for, in words; None: nothing."""
+        return None if self._wake is None else self._seat.waits_for
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether nobody is admitted any more, so that another engine can wake."""
+        return self._wake is not None and self._seat.makes_room
 
     @property
     def wakes_total(self) -> int:
@@ -192,7 +211,7 @@ class Gate:
         """Admit, refuse, or let it wait, undecided; `waited_s`: before, at an earlier owner."""
         now = self._clock.now()
         self._last_request_s = now
-        moves = self._admission.arrive(ticket, now, waited_s)
+        moves = [*self._close(now), *self._admission.arrive(ticket, now, waited_s)]
         if self._wake is not None:
             self._wake.touch(now)
         return self._joined(moves, (), now)
@@ -212,9 +231,10 @@ class Gate:
         """
         now = self._clock.now()
         if ticket.state is TicketState.COOLING:
-            return self._joined(self._admission.finish(ticket, now), (), now)
+            return self._joined([*self._close(now), *self._admission.finish(ticket, now)], (), now)
         self._observe(ticket, now)
-        return self._ended(self._admission.finish(ticket, now), outcome, now)
+        moves = [*self._close(now), *self._admission.finish(ticket, now)]
+        return self._ended(moves, outcome, now)
 
     def cool(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
         """End a ticket whose engine may not have noticed yet that its request was broken off.
@@ -223,12 +243,12 @@ class Gate:
         """
         now = self._clock.now()
         self._observe(ticket, now)
-        return self._ended(self._admission.cool(ticket, now), outcome, now)
+        return self._ended([*self._close(now), *self._admission.cool(ticket, now)], outcome, now)
 
     def expire(self) -> Sequence[Decision]:
         """Refuse those whose limit has come, and begin what idleness or a timer asks for."""
         now = self._clock.now()
-        moves = self._admission.expire(now)
+        moves = [*self._close(now), *self._admission.expire(now)]
         if self._wake is None:
             return self._decide(moves, now)
         # Those who are gone first: for them nothing needs to be woken any more.
@@ -262,13 +282,13 @@ class Gate:
         wake = self._sleeper()
         return self._settle(wake, (), wake.report(report, now), now)
 
-    def granted(self) -> Sequence[Decision]:
-        """Take the GPU, after another gate's `GpuGranted` named this one."""
+    def hear_ledger(self) -> Sequence[Decision]:
+        """Look into the ledger of the GPUs, after another gate's `RoomDecided` named this one.
+
+        What was decided may be another thing again by now: what stands there counts.
+        """
         now = self._clock.now()
-        wake = self._sleeper()
-        # It may have been given back, and even asked for again, while the news was on its way.
-        orders = wake.granted(now) if self._gpus.holds(self._owner) else ()
-        return self._settle(wake, (), orders, now)
+        return self._settle(self._sleeper(), (), self._seat.hear(now), now)
 
     def lost(self) -> Sequence[Decision]:
         """Take that a connection to the engine was refused, or reset before it was made.
@@ -294,6 +314,12 @@ class Gate:
 
     # How
 
+    def _close(self, now: float) -> Sequence[AdmissionEvent]:
+        """Admit nobody any more as soon as the ledger says so, before anything else happens."""
+        if self._wake is None or self._admission.paused or not self._seat.makes_room:
+            return ()
+        return self._match_capacity(self._wake, now)
+
     def _observe(self, ticket: Ticket, now: float) -> None:
         self._last_request_s = now
         if ticket.state is TicketState.IN_FLIGHT:
@@ -310,7 +336,24 @@ class Gate:
 
     @property
     def _inside(self) -> int:
-        return self._admission.in_flight + self._admission.queued
+        """Who keeps the engine awake: where it makes room, its queue does not."""
+        queued = 0 if self.makes_room else self._admission.queued
+        return self._admission.in_flight + queued
+
+    def _work(self) -> Occupant:
+        """Return what only the gate knows of its engine, for the ledger."""
+        head = self._admission.head
+        return Occupant(
+            upstream=self._owner,
+            devices=(),
+            awake_gib=0.0,
+            name=self.key,
+            in_flight=self._admission.in_flight + self._admission.cooling,
+            oldest_waiter_s=inf if head is None else head.arrived_s,
+            woke_s=self._woke_s,
+            active_s=-inf if self._last_request_s is None else self._last_request_s,
+            switch_cost_s=self._estimates.switch_cost_s(),
+        )
 
     def _sleeper(self) -> WakeStateMachine:
         if self._wake is None:
@@ -335,29 +378,29 @@ class Gate:
         decisions = [*self._decide(moves, now)]
         while True:
             for order in orders:
-                decisions += self._obey(wake, order, now)
+                decisions += self._obey(order, now)
             decisions += self._decide(self._match_capacity(wake, now), now)
-            orders = wake.demand(self._inside, now)
+            orders, others = self._seat.settle(now)
+            decisions += [RoomDecided(owner) for owner in others]
+            orders += wake.demand(self._inside, now)
             if not orders:
+                decisions += self._decide(self._match_capacity(wake, now), now)
                 return decisions
 
-    def _obey(self, wake: WakeStateMachine, order: WakeOrder, now: float) -> list[Decision]:
+    def _obey(self, order: WakeOrder, now: float) -> list[Decision]:
         """Do what the wake machine asks of the gate itself; the rest is for the driver."""
-        if order is Gpu.FREE:
-            return [GpuGranted(owner) for owner in self._gpus.release(self._owner)]
-        if order is Gpu.ASK:
-            decisions: list[Decision] = []
-            if self._gpus.ask(self._owner, wake.policy.devices):
-                for following in wake.granted(now):
-                    decisions += self._obey(wake, following, now)
-            return decisions
+        if isinstance(order, Gpu):
+            self._seat.ask(order, now)
+            return []
         if isinstance(order, WakeEnded) and order.succeeded:
             self._estimates.observe(order.depth, order.took_s)
+        if isinstance(order, Changed) and order.state is EngineState.AWAKE:
+            self._woke_s = now
         return [order]
 
     def _match_capacity(self, wake: WakeStateMachine, now: float) -> Sequence[AdmissionEvent]:
-        """Let capacity be 0 while the engine is not awake. That is all that joins the two."""
-        depth = wake.depth
+        """Let capacity be 0 while the engine is not awake or makes room. That joins the two."""
+        depth = SleepDepth.SLEEPING if self.makes_room else wake.depth
         if depth is None:
             return self._admission.resume(now)
         hold_s = wake.policy.hold_s(depth)
@@ -387,18 +430,19 @@ class Gate:
 
     def _not_awake(self, wake: WakeStateMachine, now: float) -> Refusal:
         """Say why a hold was in vain, and when to come back."""
-        depth = wake.depth
-        assert depth is not None
+        depth = wake.depth or SleepDepth.SLEEPING  # it is awake, and makes room for another
         began_s = wake.transition.began_s if wake.transition else wake.down_since_s
         left_s = self._estimates.expected_s(depth, 0.0 if began_s is None else now - began_s)
         failed = None
         if wake.wake_backoff.on(now):
             failed = wake.why, wake.wake_backoff.until_s - now
         retry_after_s = wake.policy.retry_after_s(depth)
-        known = wake.state is not EngineState.UNKNOWN
-        return waking_refusal(
-            depth, self.key, self._hold_s, retry_after_s, left_s, failed, known=known
-        )
+        what = None
+        if wake.state is EngineState.UNKNOWN:
+            what = "has not shown yet that it is awake"
+        elif self.makes_room or self.waits_for:
+            what = f"waits for {self.waits_for or 'its next turn on its GPUs'}"
+        return waking_refusal(depth, self.key, self._hold_s, retry_after_s, left_s, failed, what)
 
     def _retry_after_s(self, now: float) -> float:
         cap = self._admission.limits.cap or 1

@@ -12,7 +12,9 @@ Rule 4: one that has work makes room too, but not before it was awake for `stay_
         a switch to it costs (at most `max_turn_wait_s`), and while its own queue was here first
         not before the other has waited `max_turn_wait_s`. To make room means: admit nobody any
         more, let those in flight end, then sleep. No stream is cut.
-Rule 5: whoever was told to make room and has not begun is told to stay when nobody needs it.
+Rule 5: falling asleep needs no room, only its turn on its devices, and goes before any wake. From
+        level 1 to 2 an engine wakes for a moment, which it may do only where there is room.
+Rule 6: whoever was told to make room and has not begun is told to stay when nobody needs it.
 
 Sources: llama-swap#158, #319, #749 (a stray call evicts the one in use), ollama#10948 (thrashing),
 llama.cpp#28443 (two waiters choose one victim); `shared` of one GPU is vLLM's utilization plus the
@@ -24,8 +26,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import fsum, inf
 from typing import NamedTuple
-
-from tornado_frontdoor.core.request import UpstreamKey
 
 _ROUNDING_GIB = 1e-6
 
@@ -46,6 +46,9 @@ class RoomLimits:
 
     device_gib: Mapping[int, float]
     """What all engines may take together on each GPU."""
+    whole_gib: Mapping[int, float] = field(default_factory=dict)
+    """The memory of each GPU: one that fits beside nothing else may take of it, beyond the limit,
+    what sleepers leave. Where it is not given, the limit holds for all."""
     host_gib: float = inf
     """What the weights of all sleepers at level 1 may take together in the host."""
     stay_factor: float = 3.0
@@ -56,9 +59,12 @@ class RoomLimits:
 class Occupant:
     """One engine as it is now. Memory is for each of its devices, instants in monotonic seconds."""
 
-    upstream: UpstreamKey
+    upstream: str
+    """What it is known by: unique."""
     devices: tuple[int, ...]
     awake_gib: float
+    name: str = ""
+    """For people; empty: `upstream`."""
     asleep_gib: float = 0.0
     """What is left at level 1 or 2: the CUDA context, and what sleep mode cannot free."""
     weights_gib: float = 0.0
@@ -70,6 +76,8 @@ class Occupant:
     """The lower make room first."""
     level: int = 0
     """Where it is; one that nobody knows counts as awake."""
+    known: bool = True
+    """Whether it is known where it is: else it cannot be told to make room yet."""
     moving: Moving | None = None
     in_flight: int = 0
     oldest_waiter_s: float = inf
@@ -79,10 +87,19 @@ class Occupant:
     """When a request last came or ended."""
     switch_cost_s: float = 0.0
     """How long it takes to fall asleep and to be awake again, as observed."""
-    asks_since_s: float | None = None
-    """Since when it wants to be awake; None: it does not."""
+    asks: Moving | None = None
+    """The transition that it wants to begin."""
+    asks_since_s: float = inf
+    """When the oldest of those came who want it awake: turns are taken in this order."""
+    rests_until_s: float = -inf
+    """It could not make room when it was told to; before that it is not told again."""
     goes_to: int | None = None
     """The level it was told to go to, to make room, or is on its way to."""
+
+    @property
+    def told_name(self) -> str:
+        """How people call it."""
+        return self.name or self.upstream
 
     @property
     def idle(self) -> bool:
@@ -90,9 +107,14 @@ class Occupant:
         return self.in_flight == 0 and self.oldest_waiter_s == inf
 
     @property
+    def must_wake_to_fall(self) -> bool:
+        """Whether it wants to sleep deeper, for which its weights come back for a moment."""
+        return self.level != 0 and self.goes_to not in (None, 0, STOPPED)
+
+    @property
     def told(self) -> bool:
         """Whether it was told to make room and has not begun."""
-        return self.goes_to is not None and self.moving is None
+        return self.goes_to is not None and self.moving is None and self.asks is None
 
     @property
     def gib(self) -> float:
@@ -108,41 +130,41 @@ class Occupant:
         return 0.0 if level == STOPPED else self.asleep_gib
 
 
-class WakeNow(NamedTuple):
-    """There is room, and no other transition on its devices: it may begin to wake."""
+class Granted(NamedTuple):
+    """There is room, and no other transition on its devices: the one it asked for may begin."""
 
-    upstream: UpstreamKey
+    upstream: str
 
 
 class MakeRoom(NamedTuple):
     """Admit nobody any more, and sleep at `level` once those in flight have ended."""
 
-    upstream: UpstreamKey
+    upstream: str
     level: int
-    for_upstream: UpstreamKey
+    for_upstream: str
 
 
 class StayAwake(NamedTuple):
     """Nobody needs the room any more that it was to make."""
 
-    upstream: UpstreamKey
+    upstream: str
 
 
 class NeverFits(NamedTuple):
     """It cannot be awake beside what may not make room; `detail` has the sum."""
 
-    upstream: UpstreamKey
+    upstream: str
     detail: str
 
 
-RoomOrder = WakeNow | MakeRoom | StayAwake | NeverFits
+RoomOrder = Granted | MakeRoom | StayAwake | NeverFits
 
 
 class Plan(NamedTuple):
     """What is to be done now, who waits for what, and when time alone will change it."""
 
     orders: tuple[RoomOrder, ...]
-    waits_for: Mapping[UpstreamKey, str]
+    waits_for: Mapping[str, str]
     """Of each that wants to wake and may not yet: what it waits for, in words."""
     next_s: float
 
@@ -152,9 +174,9 @@ class _Draft:
     """A plan as it grows; `gone` are those who make room already, and where they go."""
 
     orders: list[RoomOrder] = field(default_factory=list)
-    waits_for: dict[UpstreamKey, str] = field(default_factory=dict)
+    waits_for: dict[str, str] = field(default_factory=dict)
     next_s: float = inf
-    needed: set[UpstreamKey] = field(default_factory=set)
+    needed: set[str] = field(default_factory=set)
     taken: set[int] = field(default_factory=set)
     host_gib: float = 0.0
 
@@ -167,21 +189,36 @@ def plan(occupants: Sequence[Occupant], limits: RoomLimits, now: float) -> Plan:
         for device in limits.device_gib
     }
     draft.taken = {device for one in occupants if one.moving for device in one.devices}
-    asking = [one for one in occupants if one.asks_since_s is not None and one.moving is None]
+    falling = [one for one in occupants if one.asks is Moving.SLEEPING]
+    for one in falling:
+        if not one.must_wake_to_fall:
+            _grant(one, draft)
+    asking = [one for one in occupants if one.asks is Moving.WAKING]
     for one in sorted(asking, key=_turn):
         if impossible := _never_fits(one, occupants, limits):
             draft.orders.append(NeverFits(one.upstream, impossible))
         else:
             _serve(one, occupants, limits, gib, draft, now)
             draft.taken.update(one.devices)
+    for one in falling:
+        grows_gib = one.awake_gib - one.gib
+        room = (limits.device_gib.get(device, inf) - gib.get(device, 0.0) for device in one.devices)
+        if one.must_wake_to_fall and all(free_gib >= grows_gib for free_gib in room):
+            _grant(one, draft)
     for one in occupants:
         if one.told and one.upstream not in draft.needed:
             draft.orders.append(StayAwake(one.upstream))
     return Plan(tuple(draft.orders), draft.waits_for, draft.next_s)
 
 
+def _grant(one: Occupant, draft: _Draft) -> None:
+    if draft.taken.isdisjoint(one.devices):
+        draft.orders.append(Granted(one.upstream))
+        draft.taken.update(one.devices)
+
+
 def _turn(one: Occupant) -> tuple[float, str]:
-    return (inf if one.asks_since_s is None else one.asks_since_s, one.upstream)
+    return (one.asks_since_s, one.upstream)
 
 
 def _serve(
@@ -195,7 +232,9 @@ def _serve(
     others = [other for other in occupants if other is not one]
     grows_gib = one.awake_gib - one.gib
     lacking = {
-        device: gib[device] + grows_gib - limits.device_gib[device]
+        device: gib[device]
+        + grows_gib
+        - max(limits.device_gib[device], _least_gib_beside(one, device, occupants))
         for device in one.devices
         if device in limits.device_gib
     }
@@ -205,7 +244,7 @@ def _serve(
         if busy:
             draft.waits_for[one.upstream] = f"another transition on GPU {_listed(busy)}"
         else:
-            draft.orders.append(WakeNow(one.upstream))
+            draft.orders.append(Granted(one.upstream))
             for device in one.devices:
                 gib[device] = gib.get(device, 0.0) + grows_gib
         return
@@ -229,7 +268,7 @@ def _serve(
 def _wanted_of(one: Occupant, others: Iterable[Occupant], draft: _Draft) -> Iterator[str]:
     for other in others:
         if other.upstream in draft.needed and set(other.devices) & set(one.devices):
-            yield other.upstream
+            yield other.told_name
 
 
 def _ask_for_room(
@@ -261,25 +300,24 @@ def _ask_for_room(
 
 
 def _may_make_room(other: Occupant, lacking: Mapping[int, float], draft: _Draft) -> bool:
-    if other.pinned or other.moving is not None or other.goes_to is not None:
+    if other.pinned or not other.known or other.moving or other.goes_to is not None:
         return False
     if other.upstream in draft.needed or not any(device in lacking for device in other.devices):
         return False
     if other.level == 0:
         return bool(other.levels)
-    return STOPPED in other.levels and other.level != STOPPED and other.asks_since_s is None
+    return STOPPED in other.levels and other.level != STOPPED and other.asks is None
 
 
 def _may_leave_from_s(other: Occupant, asking: Occupant, limits: RoomLimits) -> float:
     """Return the instant from which `other` has to make room for the one that asks."""
     if other.idle or other.level != 0:
-        return -inf
-    assert asking.asks_since_s is not None
+        return other.rests_until_s
     stay_s = min(limits.stay_factor * other.switch_cost_s, limits.max_turn_wait_s)
     stays_until_s = other.woke_s + stay_s
     if other.oldest_waiter_s < asking.asks_since_s:  # its own queue was here first
-        return max(stays_until_s, asking.asks_since_s + limits.max_turn_wait_s)
-    return stays_until_s
+        stays_until_s = max(stays_until_s, asking.asks_since_s + limits.max_turn_wait_s)
+    return max(stays_until_s, other.rests_until_s)
 
 
 def _with_levels(
@@ -342,25 +380,32 @@ def _shorten(lacking: dict[int, float], other: Occupant, gib: float) -> None:
 
 def _never_fits(one: Occupant, occupants: Sequence[Occupant], limits: RoomLimits) -> str:
     """Say why it can never be awake beside those that stay, if so."""
-    others = [other for other in occupants if other is not one]
     for device in one.devices:
-        there_is = limits.device_gib.get(device, inf)
-        stay = {other.upstream: _least_gib(other) for other in others if device in other.devices}
-        need_gib = one.awake_gib + fsum(stay.values())
-        if need_gib > there_is + _ROUNDING_GIB:
+        limit_gib = limits.device_gib.get(device, inf)
+        there_is = limits.whole_gib.get(device, limit_gib)
+        if _least_gib_beside(one, device, occupants) > there_is + _ROUNDING_GIB:
+            stay = _beside(one, device, occupants)
             rest = " + ".join(f"{gib:.1f} of {name}" for name, gib in stay.items() if gib)
             return (
-                f"GPU {device} has {there_is:.1f} GiB; {one.upstream} needs {one.awake_gib:.1f}"
+                f"GPU {device} has {there_is:.1f} GiB; {one.told_name} needs {one.awake_gib:.1f}"
                 + (f" beside {rest}" if rest else "")
             )
     return ""
 
 
-def _least_gib(other: Occupant) -> float:
-    """Return what it takes when it has made all the room that it can."""
-    if other.pinned or not other.levels:
-        return other.gib
-    return other.gib_at(max(other.levels))
+def _least_gib_beside(one: Occupant, device: int, occupants: Sequence[Occupant]) -> float:
+    """Return what a GPU has to hold for it to be awake, when all others have made room."""
+    return one.awake_gib + fsum(_beside(one, device, occupants).values())
+
+
+def _beside(one: Occupant, device: int, occupants: Sequence[Occupant]) -> dict[str, float]:
+    return {
+        other.told_name: other.gib
+        if other.pinned or not other.levels
+        else other.gib_at(max(other.levels))
+        for other in occupants
+        if other is not one and device in other.devices
+    }
 
 
 def _listed(values: Iterable[object]) -> str:

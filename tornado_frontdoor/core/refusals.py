@@ -54,15 +54,14 @@ def waking_refusal(
     retry_after_s: float,
     left_s: float | None,
     failed: tuple[str, float] | None,
-    *,
-    known: bool,
+    what: str | None = None,
 ) -> Refusal:
     """Say that a hold was in vain, and when to come back.
 
     `left_s` is what a wake is expected to take yet; `failed`: why the last one did, and when the
-    next begins; `known`: the engine's state is.
+    next begins; `what`: what it does, where its depth does not say that.
     """
-    what = _WHAT_IT_DOES[depth] if known else "has not shown yet that it is awake"
+    what = what or _WHAT_IT_DOES[depth]
     detail = f"{upstream} {what} and was not ready within {hold_s:g} s"
     if failed is not None:
         why, pause_s = failed

@@ -91,6 +91,10 @@ class WakeEstimates:
         mean_s = self._mean_s.get(depth, took_s)
         self._mean_s[depth] = mean_s + _WEIGHT_OF_NEWEST_WAKE * (took_s - mean_s)
 
+    def switch_cost_s(self) -> float:
+        """Return what it takes to fall asleep and be awake again, as far as it is known."""
+        return max(self.expected_s(depth) for depth in self._mean_s or (SleepDepth.SLEEPING,))
+
     def learned_s(self, depth: SleepDepth) -> float | None:
         """Return the moving mean; None until one was seen."""
         return self._mean_s.get(depth)

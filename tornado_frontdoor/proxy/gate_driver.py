@@ -168,9 +168,9 @@ class GateDriver:
         """Tell the gate what came of a step."""
         self._carry_out(self.gate.report(report))
 
-    def granted(self) -> None:
-        """Tell the gate that it has its GPU."""
-        self._carry_out(self.gate.granted())
+    def hear_ledger(self) -> None:
+        """Tell the gate that something was decided about its engine's memory."""
+        self._carry_out(self.gate.hear_ledger())
 
     def lost(self) -> None:
         """Tell the gate that nobody answers at its engine's address."""

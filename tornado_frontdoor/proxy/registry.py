@@ -7,11 +7,14 @@ inside to their end.
 
 import asyncio
 from functools import partial
+from math import inf
 from random import Random
+from time import monotonic
 
 from tornado_frontdoor.config import Settings, UpstreamSettings
 from tornado_frontdoor.core.decisions import JournalEntry
-from tornado_frontdoor.core.gpu_locks import GpuLocks
+from tornado_frontdoor.core.gpu_ledger import GpuLedger
+from tornado_frontdoor.core.gpu_room import RoomLimits
 from tornado_frontdoor.engines import kinds
 from tornado_frontdoor.proxy.curl.client import UpstreamClient
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
@@ -30,7 +33,7 @@ class UpstreamRegistry:
         self.current: dict[str, Upstream] = {}
         self._retired: list[Upstream] = []
         self._rng = rng
-        self._gpus = GpuLocks()
+        self._gpus = GpuLedger()
         self._journal: Journal | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -38,6 +41,7 @@ class UpstreamRegistry:
         """Have the upstreams that `settings` describe; raises JournalError."""
         if self._journal is None and any(u.sleep for u in settings.upstreams.values()):
             self._journal = Journal(settings.server.state_dir)
+        self._gpus.limits = _room_limits(settings)
         # Also those that were dropped: a second gate before one engine would be a second cap.
         before = {upstream.settings.url: upstream for upstream in self.everyone()}
         current: dict[str, Upstream] = {}
@@ -46,7 +50,7 @@ class UpstreamRegistry:
             if upstream is None:
                 upstream = self._make(wanted, settings, telemetry)
             else:
-                upstream.change(wanted)
+                upstream.change(wanted, settings.gpu)
                 if upstream.engine is not None and wanted.sleep is not None:
                     self._tell_engine(upstream, settings)
             current[key] = upstream
@@ -74,7 +78,7 @@ class UpstreamRegistry:
         self.client.close()
 
     def _make(self, wanted: UpstreamSettings, settings: Settings, telemetry: Telemetry) -> Upstream:
-        limits = wake_limits_of(wanted)
+        limits = wake_limits_of(wanted, settings.gpu)
         if limits is None:
             return Upstream(wanted, self.client, self._rng)
         assert self._journal is not None
@@ -125,13 +129,31 @@ class UpstreamRegistry:
         task = asyncio.get_running_loop().create_task(upstream.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-        for owner in self._gpus.release(upstream.settings.url):
+        self._gpus.forget(upstream.settings.url)
+        for owner in self._gpus.settle(monotonic()):
             self._granted(owner)
 
     def _granted(self, address: str) -> None:
         for upstream in self.everyone():
             if upstream.settings.url == address and upstream.engine is not None:
-                upstream.keeper.granted()
+                upstream.keeper.hear_ledger()
+
+
+def _room_limits(settings: Settings) -> RoomLimits:
+    """Return what there is of GPUs and host; nothing is limited where the file says nothing."""
+    pool = settings.gpu
+    if pool is None:
+        return RoomLimits(device_gib={})
+    devices = {
+        device for one in settings.upstreams.values() if one.gpu for device in one.gpu.devices
+    }
+    return RoomLimits(
+        device_gib=dict.fromkeys(devices, pool.memory_gib * pool.limit),
+        whole_gib=dict.fromkeys(devices, pool.memory_gib),
+        host_gib=settings.host.ram_gib if settings.host else inf,
+        stay_factor=pool.stay_factor,
+        max_turn_wait_s=pool.max_turn_wait_s,
+    )
 
 
 def _canary(wanted: UpstreamSettings, settings: Settings) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from math import inf
 from random import Random
 
-from tornado_frontdoor.config import UpstreamSettings
+from tornado_frontdoor.config import GpuPoolSettings, UpstreamSettings
 from tornado_frontdoor.core.decisions import Answered, Verdict
 from tornado_frontdoor.core.request import CanonicalRequest, UpstreamKey
 from tornado_frontdoor.proxy.curl.client import Receiver, Transfer, UpstreamCall, UpstreamClient
@@ -140,7 +140,7 @@ class Upstream:
         self.keeper.sleep_now(level)
         return await answered
 
-    def change(self, settings: UpstreamSettings) -> None:
+    def change(self, settings: UpstreamSettings, pool: GpuPoolSettings | None) -> None:
         """Put new settings in force; everyone inside stays inside."""
         self.keeper.on_rest = self.side_door.on_rest = _nothing
         if settings.engine != self.settings.engine:
@@ -148,7 +148,7 @@ class Upstream:
         self.settings = settings
         self.api_key = settings.read_api_key()
         self.keeper.gate.key = settings.key
-        wake = wake_limits_of(settings)
+        wake = wake_limits_of(settings, pool)
         if (wake is None) != (self.engine is None):
             # A second gate before one engine would be a second cap.
             LOG.warning("upstreams.%s.sleep comes or goes with the next start", settings.key)
@@ -156,8 +156,8 @@ class Upstream:
 
     def retire(self, let_go: Callable[[], None]) -> None:
         """Serve those inside to their end, sleep no more, and call `let_go` when all is quiet."""
-        policy = wake_limits_of(self.settings)
-        if policy is not None and self.engine is not None:
+        policy = self.keeper.gate.sleep_policy
+        if policy is not None:
             never = replace(policy, idle_sleep_s=0, idle_offload_s=0)
             self.keeper.change_limits(limits_of(self.settings), never)
 
@@ -215,16 +215,25 @@ def limits_of(settings: UpstreamSettings) -> AdmissionLimits:
     )
 
 
-def wake_limits_of(settings: UpstreamSettings) -> SleepPolicy | None:
+def wake_limits_of(
+    settings: UpstreamSettings, pool: GpuPoolSettings | None = None
+) -> SleepPolicy | None:
     """Return the numbers of waking and sleeping; None where the engine is left alone."""
-    sleep = settings.sleep
+    sleep, gpu = settings.sleep, settings.gpu
     if sleep is None:
         return None
     # Each field of the policy that is a setting has the setting's name.
     names = {field.name for field in fields(SleepPolicy)} & {field.name for field in fields(sleep)}
-    return SleepPolicy(
-        **{name: getattr(sleep, name) for name in names},
-        devices=settings.gpu.devices if settings.gpu else (),
+    policy = SleepPolicy(**{name: getattr(sleep, name) for name in names})
+    if gpu is None or pool is None:
+        return policy
+    return replace(
+        policy,
+        devices=gpu.devices,
+        awake_gib=gpu.utilization * pool.memory_gib + pool.context_gib,
+        asleep_gib=pool.context_gib if gpu.residual_gib is None else gpu.residual_gib,
+        weights_gib=gpu.weights_gib or 0.0,
+        priority=gpu.priority,
     )
 
 

@@ -206,6 +206,7 @@ class WakeStateMachine:
         self._inside = 0
         self._suspected = False  # a caller complained, and none was served since
         self._draining = False
+        self._room: int | None = None  # the level at which it makes room for another engine
         self._idle_from_s = now
         self._gap_s = FIRST_GAP_S
         if self._unsure:
@@ -311,6 +312,33 @@ class WakeStateMachine:
             self.next_s = now
         return self.tick(now)
 
+    def make_room(self, level: int | None, now: float) -> Sequence[WakeOrder]:
+        """Sleep at a level, for another engine, as soon as nobody is inside; None: no more."""
+        if level == self._room:
+            return ()
+        self._room = level
+        run = self.transition
+        if level is None and run is not None and not run.wakes and not run.committed:
+            self._end()
+            self._probe_later(now)
+        return self._consider(now)
+
+    def room_refused(self, now: float) -> bool:
+        """Whether it was to make room and cannot: it does work of somebody else, or failed."""
+        waits = self._room is not None and self.transition is None
+        unable = self._requests.wake or not self.engine.support
+        return waits and (unable or self.sleep_backoff.on(now))
+
+    def never_fits(self, why: str, now: float) -> Sequence[WakeOrder]:
+        """Take that there will be no room for it: what asked for it is over."""
+        run = self.transition
+        if run is not None and run.wakes and not run.committed:
+            self.why = why
+            self.wake_backoff = self.wake_backoff.failed(now)
+            asleep = self.engine.level == 1
+            self._happen(EngineEvent.FOUND_SLEEPING if asleep else EngineEvent.FOUND_OFFLOADED, now)
+        return self._consider(now)
+
     def drain(self, now: float) -> Sequence[WakeOrder]:
         """Begin nothing any more; what is under way goes on."""
         self._draining = True
@@ -376,6 +404,9 @@ class WakeStateMachine:
         elif self._wanted:
             if self.state in _ASLEEP and not self.wake_backoff.on(now):
                 self._happen(EngineEvent.WANTED, now)
+        elif self._room is not None and self.state is AWAKE:
+            if not self.sleep_backoff.on(now) and self.engine.support:
+                self._begin_sleep(self._room, now)
         else:
             due_s, level = self._due()
             if due_s <= now:
@@ -668,6 +699,7 @@ class WakeStateMachine:
         self._rest(now)
 
     def _asleep(self, before: EngineState, now: float) -> None:
+        self._room = None
         if before is FALLING_ASLEEP:
             self.engine = replace(self.engine, weights_on_gpu=False)
             self.sleep_backoff = Backoff()

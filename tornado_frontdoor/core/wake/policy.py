@@ -29,8 +29,15 @@ class SleepPolicy:
     retry_after_offloaded_s: float
     retry_after_restarting_s: float
     canary: bool
+    pinned: bool = False
+    """Neither idleness nor the needs of others put it to sleep."""
     devices: tuple[int, ...] = ()
     """GPUs on which no other transition may run meanwhile."""
+    awake_gib: float = 0.0
+    """What it takes of each device while it is awake; `core/gpu_room.py` uses these."""
+    asleep_gib: float = 0.0
+    weights_gib: float = 0.0
+    priority: int = 0
     probe_period_s: float = 5.0
     """Between probes of an engine at rest: how long what is done out of band stays unnoticed."""
 
@@ -61,6 +68,8 @@ class SleepPolicy:
 
         `deepest` is the level beyond which this engine must not go.
         """
+        if self.pinned:
+            return ()
         both = ((self.idle_offload_s, min(2, deepest)), (self.idle_sleep_s, 1))
         return tuple((idle_s, to) for idle_s, to in both if idle_s > 0 and to > level)
 

@@ -12,11 +12,11 @@ from tornado_frontdoor.core.decisions import (
     Answered,
     Changed,
     Command,
-    GpuGranted,
     Note,
     Notice,
     Perform,
     Remember,
+    RoomDecided,
     Verdict,
     WakeEnded,
 )
@@ -64,7 +64,7 @@ class EngineExecutor:
                 self._control.perform(decision)
             case Remember():
                 self._remember(decision)
-            case GpuGranted():
+            case RoomDecided():
                 self._granted(decision.owner)
             case Changed():
                 LOG.info("%s is %s", self._key, decision.state.value)

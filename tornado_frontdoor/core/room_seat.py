@@ -1,0 +1,108 @@
+"""One engine's seat at the ledger of the GPUs: what its wake machine asks for and has to hear.
+
+Rule 1: what the ledger holds is a state, not a message: `hear` may be called at any time, and does
+        nothing where nothing is new.
+Rule 2: an engine that was told to make room either does, or is soon seen to be unable to; then
+        somebody else has to.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
+
+from tornado_frontdoor.core.decisions import EngineState
+from tornado_frontdoor.core.gpu_ledger import GpuLedger
+from tornado_frontdoor.core.gpu_room import STOPPED, Occupant
+from tornado_frontdoor.core.wake.machine import Gpu, WakeOrder, WakeStateMachine
+
+_LEVEL_OF = {EngineState.SLEEPING: 1, EngineState.OFFLOADED: 2, EngineState.DOWN: STOPPED}
+_GONE = tuple(_LEVEL_OF)
+
+
+class RoomSeat:
+    """The seat of one gate. `work` returns what only the gate knows of the engine's work."""
+
+    def __init__(
+        self, ledger: GpuLedger, owner: str, wake: WakeStateMachine, work: Callable[[], Occupant]
+    ) -> None:
+        self._ledger = ledger
+        self._owner = owner
+        self._wake = wake
+        self._work = work
+        ledger.join(owner, self._facts)
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether nobody may be admitted any more, for another engine's sake."""
+        return self._ledger.told(self._owner) is not None and self._wake.state not in _GONE
+
+    @property
+    def waits_for(self) -> str | None:
+        """What keeps the engine from waking, if the GPUs do."""
+        return self._ledger.waits_for(self._owner) if self._wake.step == "gpu" else None
+
+    def next_deadline(self) -> float:
+        """Return when time alone may give it its turn; infinity: it does not wait for one."""
+        return self._ledger.next_deadline() if self._wake.step == "gpu" else inf
+
+    def ask(self, order: Gpu, now: float) -> None:
+        """Take what the machine wants of its devices to the ledger."""
+        ledger, wake, owner = self._ledger, self._wake, self._owner
+        run = wake.transition
+        if order is Gpu.FREE:
+            if ledger.told(owner) is not None and wake.state not in _GONE:
+                ledger.cannot_leave(owner, now)
+            ledger.release(owner)
+        elif run is None:
+            ledger.ask_to_sleep(owner, 0)  # a call may be under way that nobody waits for
+        elif run.wakes:
+            ledger.ask_to_wake(owner, now)
+        else:
+            ledger.ask_to_sleep(owner, run.level)
+
+    def settle(self, now: float) -> tuple[list[WakeOrder], Sequence[str]]:
+        """Have the ledger decide; return what the machine makes of it, and whom it concerns too."""
+        decided = () if self._ledger.quiet else self._ledger.settle(now)
+        return self.hear(now), [owner for owner in decided if owner != self._owner]
+
+    def hear(self, now: float) -> list[WakeOrder]:
+        """Tell the machine how it stands in the ledger."""
+        ledger, wake, owner = self._ledger, self._wake, self._owner
+        told = ledger.told(owner)
+        if told is not None and wake.state in _GONE and wake.transition is None:
+            ledger.left(owner)
+            told = None
+        orders = [*wake.make_room(told, now)]
+        if wake.room_refused(now):
+            ledger.cannot_leave(owner, now)
+            orders += wake.make_room(None, now)
+        if ledger.holds(owner):
+            orders += wake.granted(now)
+        if why := ledger.impossible(owner):
+            orders += wake.never_fits(why, now)
+        return orders
+
+    def _facts(self) -> Occupant:
+        wake, policy = self._wake, self._wake.policy
+        level = _LEVEL_OF.get(wake.state, 0)
+        run = wake.transition
+        if wake.state is EngineState.WAKING and run is not None and not run.committed:
+            level = wake.engine.level
+        return replace(
+            self._work(),
+            devices=policy.devices,
+            awake_gib=policy.awake_gib,
+            asleep_gib=policy.asleep_gib,
+            weights_gib=policy.weights_gib,
+            priority=policy.priority,
+            pinned=policy.pinned,
+            levels=self._levels(),
+            level=level,
+            known=wake.state is not EngineState.UNKNOWN,
+        )
+
+    def _levels(self) -> tuple[int, ...]:
+        engine = self._wake.engine
+        if engine.support is False:
+            return ()
+        return (1, 2) if engine.reload_fault is None else (1,)
