@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 
-from tornado_frontdoor.core.gpu_room import (
+from tornado_frontdoor.core.gpu_occupant import (
     Granted,
     MakeRoom,
     Moving,
@@ -16,8 +16,8 @@ from tornado_frontdoor.core.gpu_room import (
     Occupant,
     RoomLimits,
     StayAwake,
-    plan,
 )
+from tornado_frontdoor.core.gpu_room import plan
 from tornado_frontdoor.core.request import UpstreamKey
 
 CAP = 2

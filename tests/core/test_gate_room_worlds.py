@@ -12,7 +12,7 @@ from wake_worlds import World
 from simulator.standin.engine_values import ControlCall
 from tornado_frontdoor.core.gate import AdmissionLimits, SleepPolicy
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
-from tornado_frontdoor.core.gpu_room import RoomLimits
+from tornado_frontdoor.core.gpu_occupant import RoomLimits
 
 EACH_GIB = 8.0
 ROOM = RoomLimits(device_gib={0: 20.0}, host_gib=40.0, stay_factor=1.0, max_turn_wait_s=20.0)

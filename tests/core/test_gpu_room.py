@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from room_worlds import World
 
-from tornado_frontdoor.core.gpu_room import (
+from tornado_frontdoor.core.gpu_occupant import (
     STOPPED,
     Granted,
     MakeRoom,
@@ -16,8 +16,8 @@ from tornado_frontdoor.core.gpu_room import (
     Occupant,
     RoomLimits,
     StayAwake,
-    plan,
 )
+from tornado_frontdoor.core.gpu_room import plan
 from tornado_frontdoor.core.request import UpstreamKey
 
 A, B, C, D = (UpstreamKey(key) for key in "ABCD")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
-from tornado_frontdoor.core.gpu_room import Occupant
+from tornado_frontdoor.core.gpu_occupant import Occupant
 
 A, B, C, D = "ABCD"
 

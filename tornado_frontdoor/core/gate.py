@@ -29,7 +29,7 @@ from tornado_frontdoor.core.decisions import (
     WakeEnded,
 )
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
-from tornado_frontdoor.core.gpu_room import Occupant
+from tornado_frontdoor.core.gpu_occupant import Occupant
 from tornado_frontdoor.core.limits import AdmissionLimits
 from tornado_frontdoor.core.refusals import admission_refusal, waking_refusal
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey

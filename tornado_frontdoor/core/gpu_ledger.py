@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from tornado_frontdoor.core.gpu_room import (
+from tornado_frontdoor.core.gpu_occupant import (
     Granted,
     MakeRoom,
     Moving,
@@ -21,8 +21,8 @@ from tornado_frontdoor.core.gpu_room import (
     RoomLimits,
     RoomOrder,
     StayAwake,
-    plan,
 )
+from tornado_frontdoor.core.gpu_room import plan
 
 RESTS_S = 10.0
 """How long one is left alone that could not make room: it had work of somebody else, or failed."""

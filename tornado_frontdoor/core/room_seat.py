@@ -12,7 +12,7 @@ from math import inf
 
 from tornado_frontdoor.core.decisions import EngineState
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
-from tornado_frontdoor.core.gpu_room import STOPPED, Occupant
+from tornado_frontdoor.core.gpu_occupant import STOPPED, Occupant
 from tornado_frontdoor.core.wake.machine import Gpu, WakeOrder, WakeStateMachine
 
 _LEVEL_OF = {EngineState.SLEEPING: 1, EngineState.OFFLOADED: 2, EngineState.DOWN: STOPPED}

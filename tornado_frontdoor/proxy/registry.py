@@ -14,7 +14,7 @@ from time import monotonic
 from tornado_frontdoor.config import Settings, UpstreamSettings
 from tornado_frontdoor.core.decisions import JournalEntry
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
-from tornado_frontdoor.core.gpu_room import RoomLimits
+from tornado_frontdoor.core.gpu_occupant import RoomLimits
 from tornado_frontdoor.engines import kinds
 from tornado_frontdoor.proxy.curl.client import UpstreamClient
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
