@@ -3,6 +3,7 @@
 Usage:
   bin/tryout engine URL [--model NAME]
   bin/tryout messages URL [--model NAME]
+  bin/tryout cooling URL [--model NAME] [--limit S] [--engine-log FILE]
   bin/tryout claude-code [--version VERSION] [--record FILE]
   bin/tryout vllm URL [--model NAME] [--restart CMD]
   bin/tryout (-h | --help)
@@ -16,6 +17,11 @@ gauges on /metrics) is looked at beside it. Prints what it saw; exits 1 when a l
 `messages` puts a front door before the engine at URL and asks it through /llm with the anthropic
 SDK, translated and native: a plain and a streamed message, and a count of tokens.
 
+`cooling` lets two clients leave in one instant while two wait, a hundred times each for requests
+that stream and that are silent, and counts at the engine whether it ever holds more than the cap:
+vLLM runs with `--middleware tryouts.vllm_requests.CountRequests` for it, llama.cpp's llama-server
+writes what its slots do to FILE. With `--limit 0` slots do not cool, which shows what that is for.
+
 `claude-code` installs Claude Code into a temporary folder (with npm) and lets it answer a prompt
 that takes a tool call, through a front door before a stand-in engine, in a network namespace that
 has nothing but loopback. FILE gets the shape of what it sent, without texts and ids.
@@ -26,6 +32,8 @@ blocked engine (where a worker method `nap` can block it), kill -9, and a restar
 else should use the engine meanwhile.
 
 Options:
+  --engine-log FILE  What llama-server logs.
+  --limit S          cooling_limit_s of the front door. [default: 2]
   --model NAME       What the engine calls its model. [default: reasoning]
   --restart CMD      A shell command that ends the engine and starts it again.
   --version VERSION  Which Claude Code. [default: 2.1.197]
@@ -50,6 +58,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from bench.harness import FrontDoor, configuration
 from tryouts.claude_code import try_claude_code
+from tryouts.cooling import try_cooling
 from tryouts.messages import try_messages
 from tryouts.vllm import try_vllm
 
@@ -216,6 +225,8 @@ def main() -> int:
         try_engine(url, model)
     elif arguments["messages"]:
         try_messages(say, url, model)
+    elif arguments["cooling"]:
+        try_cooling(say, url, model, arguments["--limit"], arguments["--engine-log"])
     elif arguments["vllm"]:
         try_vllm(say, url, model, arguments["--restart"])
     else:

@@ -121,6 +121,7 @@ def _command(
         retry=options.take("--retry", parsers.retry, NO_RETRY),
         patience=options.take("--patience", parsers.patience, NEVER),
         hang_up=options.take("--hang-up", parsers.share, 0.0),
+        cooling_s=options.take("--cooling", parsers.at_least(0), 0.0),
         tiers=_tiers(options),
         requests=requests,
         warmup=warmup,

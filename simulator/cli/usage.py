@@ -43,6 +43,7 @@ Clients:
                             exp:S,P (after Exp(S), each time with chance P). Default none.
   --patience LAW            none | exp:S | const:S: leave the queue after that. Default none.
   --hang-up P               Share of clients that leave in the middle of their answer.
+  --cooling S               Until the engine has noticed such a departure. Default 0.
 """
 
 _RUN = """\

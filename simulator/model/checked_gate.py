@@ -20,7 +20,8 @@ from tornado_frontdoor.core.decisions import (
     Refuse,
     SleepDepth,
 )
-from tornado_frontdoor.core.request import Ticket
+from tornado_frontdoor.core.limits import COOLING_LIMIT_S
+from tornado_frontdoor.core.request import Ticket, TicketState
 from tornado_frontdoor.engines.base import Report
 
 
@@ -51,6 +52,11 @@ class WholeGate(GateLike, Protocol):
         ...
 
     @property
+    def cooling(self) -> int:
+        """See `Gate`."""
+        ...
+
+    @property
     def duplicate_finishes(self) -> int:
         """See `Gate`."""
         ...
@@ -68,7 +74,11 @@ class CheckedGate:
         self._gate = gate
         self._loop = loop
         self._queue = QueueWitness(
-            scenario.cap, scenario.queue, scenario.timeout_s, tolerance_s=_ROUNDING_S
+            scenario.cap,
+            scenario.queue,
+            scenario.timeout_s,
+            cooling_limit_s=COOLING_LIMIT_S,
+            tolerance_s=_ROUNDING_S,
         )
         self._engine: EngineWitness | None = None
         self._arrivals = 0
@@ -94,10 +104,18 @@ class CheckedGate:
 
     def finish(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
         """Pass on and judge."""
-        self._queue.ended(self._loop.time_s, ticket.number, outcome)
+        if ticket.state is TicketState.COOLING:
+            self._queue.let_go(self._loop.time_s, ticket.number)
+        else:
+            self._queue.ended(self._loop.time_s, ticket.number, outcome)
         decisions = self._gate.finish(ticket, outcome)
         self._note(outcome.label, ticket.number)
         return self._judged(decisions)
+
+    def cool(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
+        """Pass on and judge."""
+        self._queue.cools(self._loop.time_s, ticket.number, outcome)
+        return self._judged(self._gate.cool(ticket, outcome))
 
     def expire(self) -> Sequence[Decision]:
         """Pass on and judge."""
@@ -123,9 +141,9 @@ class CheckedGate:
         for decision in decisions:
             if isinstance(decision, Changed):
                 self._judge_engine(decision.state)
-        self._queue.decided(now, moves)
+        self._queue.decided(now, decisions)
         self._queue.settled(now)
-        self._queue.agree(self._gate.in_flight, self._gate.queued)
+        self._queue.agree(self._gate.in_flight, self._gate.queued, self._gate.cooling)
         for move in moves:
             admitted = isinstance(move, Admit)
             if admitted and self._engine is not None:

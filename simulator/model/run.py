@@ -40,9 +40,11 @@ from tornado_frontdoor.engines.vllm import KIND
 
 _QUEUED = TicketState.QUEUED
 _IN_FLIGHT = TicketState.IN_FLIGHT
+_COOLING = TicketState.COOLING
 _SERVED = Outcome.SERVED
 _AWAKE = EngineState.AWAKE
 _ARRIVAL = int(Order.ARRIVAL)
+_COMPLETION = int(Order.COMPLETION)
 
 SIMULATED = UpstreamKey("simulated")
 
@@ -55,6 +57,10 @@ class GateLike(Protocol):
         ...
 
     def finish(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
+        """See `Gate`."""
+        ...
+
+    def cool(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
         """See `Gate`."""
         ...
 
@@ -310,8 +316,9 @@ class SimulatedRun:
     # What happens to attempts
 
     def _served(self, attempt: Attempt) -> None:
-        if attempt.state is not _IN_FLIGHT:
-            return  # its client has hung up
+        if attempt.state is not _IN_FLIGHT:  # its client has hung up
+            self._let_go(attempt)
+            return
         decisions = self._finish(attempt, _SERVED)
         self._record(attempt)
         if decisions:
@@ -344,12 +351,27 @@ class SimulatedRun:
     def _go(self, attempt: Attempt) -> None:
         if attempt.state is not _IN_FLIGHT:
             return
-        self._backend.abort(attempt)
-        decisions = self._gate.finish(attempt, Outcome.CLIENT_GONE_STREAMING)
+        cooling_s = self._scenario.cooling_s
+        if cooling_s:
+            self._at(self._loop.time_s + cooling_s, _COMPLETION, self._noticed, attempt)
+            decisions = self._gate.cool(attempt, Outcome.CLIENT_GONE_STREAMING)
+        else:
+            self._backend.abort(attempt)
+            decisions = self._gate.finish(attempt, Outcome.CLIENT_GONE_STREAMING)
         self.records.released(attempt)
         self._over(attempt, "left")
         self._obey(decisions)
         self._arm()
+
+    def _noticed(self, attempt: Attempt) -> None:
+        self._backend.abort(attempt)
+        self._let_go(attempt)
+
+    def _let_go(self, attempt: Attempt) -> None:
+        """Tell the gate that the engine is done with an attempt, unless it waits no longer."""
+        if attempt.state is _COOLING:
+            self._obey(self._gate.finish(attempt, Outcome.CLIENT_GONE_STREAMING))
+            self._arm()
 
     # The queue's one timer, and the engine's sleep
 

@@ -34,7 +34,8 @@ class Scenario:
 
     `slots` are those of each replica. `requests` None: as many as the arrivals have. The first
     `warmup` requests fill the system and are not measured. `hang_up` is the share of clients that
-    leave after an evenly spread part of their answer.
+    leave after an evenly spread part of their answer; the engine works on for `cooling_s` until it
+    has noticed, and the slot is not given on before.
     """
 
     cap: int
@@ -48,6 +49,7 @@ class Scenario:
     retry: Retry = NO_RETRY
     patience: Distribution = NEVER
     hang_up: float = 0.0
+    cooling_s: float = 0.0
     tiers: Tiers | None = None
     requests: int | None = None
     warmup: int = 0

@@ -57,6 +57,7 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
         "retry": str(scenario.retry),
         "patience": _law_text(scenario.patience),
         "hang_up": scenario.hang_up,
+        "cooling_s": scenario.cooling_s,
         "sleep_s": None,
         "wake_s": None,
         "fall_s": None,

@@ -151,8 +151,8 @@ def test_closing_gives_up_and_leaves_no_descriptor(kit: Any) -> None:
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
-def test_numbers_of_sockets_given_out_again_are_not_mistaken_for_one_that_lingers(kit: Any) -> None:
-    """The epoll would keep libcurl's closed descriptor for as long as its duplicate lives."""
+def test_calls_that_linger_do_not_disturb_those_that_come_after(kit: Any) -> None:
+    """The numbers of their sockets are given out again while their duplicates still live."""
 
     async def scenario() -> None:
         lingerer = Scene(kit, closes)

@@ -14,6 +14,7 @@ from simulator.study.experiment import Plan, observe
 from simulator.traffic.distributions import NEVER, Distribution
 from simulator.traffic.retries import NO_RETRY, Retry
 from simulator.traffic.workload import Closed, Renewal, Replay, Rows, Service
+from tornado_frontdoor.core.limits import COOLING_LIMIT_S
 
 EVENTS = st.lists(
     st.tuples(st.sampled_from([0.0, 0.1, 0.1 + 0.2, 0.3, 1.0]), st.sampled_from(Order)),
@@ -75,6 +76,7 @@ def worlds(draw):
         service=Service(recorded=True, slowdown=draw(st.sampled_from([0.0, 0.5]))),
         retry=draw(st.sampled_from(retries)),
         hang_up=draw(st.sampled_from([0.0, 0.4])),
+        cooling_s=draw(st.sampled_from([0.0, 0.25, 3.0])),
         slots=draw(st.integers(3, 8)),
         replicas=draw(st.integers(1, 2)),
         balancing=draw(st.sampled_from(["least", "random", "round-robin"])),
@@ -155,6 +157,26 @@ def test_clients_that_hang_up_leave_nothing_behind_in_their_replica():
     (records, _) = observe(world, Plan(driver="heap"))
     assert records.counts()["left"] > 300
     assert records.metrics()["hidden_wait_mean_s"] == 0
+
+
+@pytest.mark.parametrize("cooling_s", [0.3, 5.0])
+def test_an_engine_that_notices_late_never_holds_more_than_the_cap(cooling_s):
+    """With as many slots as the cap a request would wait in the engine if a slot came too early."""
+    world = scene(
+        requests=3000,
+        warmup=0,
+        cap=4,
+        slots=4,
+        arrivals=Renewal(rate=4.0),
+        service=replace(EXP_2, slowdown=1e-300),
+        hang_up=0.4,
+        cooling_s=cooling_s,
+    )
+    (records, _) = observe(world, Plan(driver="heap"))
+    assert records.counts()["left"] > 300
+    hidden_s = records.metrics()["hidden_wait_mean_s"]
+    # Past the limit the gate waits no longer, and the engine holds what it has not noticed.
+    assert (hidden_s == 0) == (cooling_s < COOLING_LIMIT_S)
 
 
 def test_patience_of_never_is_no_patience_at_all():

@@ -20,6 +20,11 @@ MOST_DRAINED_BYTES = 1 << 20
 """What an engine may still send. One that sends more does not look for a FIN at all: a reset, which
 comes of closing a socket with bytes unread, is what it may notice."""
 
+SETTLE_S = 0.003
+"""From the engine's end of file to the sign. A server on asyncio closes the socket some turns of
+its loop before it cancels what works for it: without this a newcomer met its forerunner in vLLM's
+HTTP server (not in its engine) in one hand-over of ten, with 2 ms in none of 800."""
+
 READS_A_TURN = 4
 
 _trash = bytearray(64 * 1024)
@@ -80,7 +85,8 @@ class LingeringClose:
             except OSError:
                 size_bytes = 0
             if not size_bytes:
-                self._end()
+                self._release()
+                self._loop.call_later(SETTLE_S, self._end)
                 return
             self._drained_bytes += size_bytes
         if self._drained_bytes > MOST_DRAINED_BYTES:
