@@ -218,7 +218,7 @@ def test_a_name_that_no_model_has_is_in_the_access_line() -> None:
         async with doorway() as door:
             await door.call(CHAT, {"model": "gpt-9", "messages": []})
             await door.call("/llm/v1/messages", {"model": "x" * 5000, "max_tokens": 1})
-            assert [line["model"] for line in door.lines] == ["gpt-9", "x" * 200]
+            assert [line["model"] for line in door.lines] == ["gpt-9", "x" * 199 + "…"]
             assert {line["outcome"] for line in door.lines} == {"model_not_found"}
 
     asyncio.run(scenario())

@@ -48,7 +48,8 @@ Options:
   --version                 Show the version.
 
 Options of stand-in:
-  --port PORT               Where it listens, on 127.0.0.1.
+  --port PORT               Where it listens; 0: any free one.
+  --host HOST               On which address. [default: 127.0.0.1]
   --model NAME              A name it serves; may be given more than once. [default: reasoning]
   --slots N                 Sequences that run at once; more wait inside. [default: 8]
   --hold S                  Seconds before an answer begins; exp:S draws them. [default: 0]
@@ -259,6 +260,7 @@ def _stand_in(arguments: Arguments) -> int:
     try:
         options = stand_in.StandInOptions(
             port=_number(arguments, "--port", int),
+            host=arguments["--host"],
             models=tuple(arguments["--model"]),
             slots=_number(arguments, "--slots", int),
             hold=arguments["--hold"],

@@ -35,6 +35,7 @@ from tornado_frontdoor.proxy.engine.model_lengths import ModelLengths
 from tornado_frontdoor.proxy.logs import LineSink, LogWriter, logging_to
 from tornado_frontdoor.proxy.registry import UpstreamRegistry
 from tornado_frontdoor.proxy.routing import FrontDoor
+from tornado_frontdoor.proxy.service_manager import ServiceManager
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.surfaces.base import Surface
 from tornado_frontdoor.surfaces.openai import OpenAISurface
@@ -72,6 +73,7 @@ class App:
         self.door = FrontDoor(surfaces, OpenAISurface(), self._telemetry, started_s)
         self.admin = Admin(self._telemetry, settings.server.read_admin_token(), self.reread)
         self._servers: list[HTTPServer] = []
+        self._manager = ServiceManager()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._give_up_s = 0.0
@@ -100,8 +102,10 @@ class App:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self.reread)
+        self._manager.ready(self._status())
         try:
             await self._stop.wait()
+            self._manager.stopping("draining")
             await self.drain()
         finally:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -119,7 +123,14 @@ class App:
 
         Returns whether that went well, and what there is to say of it, which is logged too.
         """
+        if isinstance(self._log, LogWriter):
+            self._log.reopen()
+        if self.door.draining:
+            # A new upstream would not know of it and admit.
+            return False, ["the front door is draining: the configuration in force is unchanged"]
+        self._manager.reloading()
         good, said = self._reread()
+        self._manager.ready(self._status())
         for line in said:
             LOG.log(logging.WARNING if good else logging.ERROR, "%s", line)
         if good:
@@ -127,11 +138,6 @@ class App:
         return good, said
 
     def _reread(self) -> tuple[bool, list[str]]:
-        if isinstance(self._log, LogWriter):
-            self._log.reopen()
-        if self.door.draining:
-            # A new upstream would not know of it and admit.
-            return False, ["the front door is draining: the configuration in force is unchanged"]
         try:
             settings = self._read_again()
         except ConfigError as error:
@@ -177,6 +183,7 @@ class App:
 
     async def close(self) -> None:
         """Close every socket."""
+        self._manager.close()
         for server in self._servers:
             server.stop()
             await server.close_all_connections()
@@ -200,7 +207,8 @@ class App:
 
     def _listen(self, name: str, address: Address, service: Service) -> Address:
         try:
-            sockets = bind_sockets(address.port, address.host, backlog=BACKLOG)
+            handed = self._manager.sockets(name)
+            sockets = handed or bind_sockets(address.port, address.host, backlog=BACKLOG)
         except OSError as error:
             why = (
                 "it is in use" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)
@@ -214,7 +222,8 @@ class App:
         server.conn_params.header_timeout = None  # the listener looks after idle connections
         server.add_sockets(sockets)
         self._servers.append(server)
-        return Address(address.host, sockets[0].getsockname()[1])
+        host, port = sockets[0].getsockname()[:2]
+        return Address(host if handed else address.host, port)
 
     def _put_in_force(self, settings: Settings) -> None:
         self.pool.apply(settings, self._telemetry)
@@ -235,6 +244,9 @@ class App:
         self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
         for listener in self._listeners:
             listener.place.stall_timeout_s = listener.service.write_stall_timeout_s
+
+    def _status(self) -> str:
+        return f"serving {len(self.settings.upstreams)} upstreams by {self.settings.path}"
 
     def _show_models(self) -> None:
         """Have the models known under their names, with what was learned of them."""
