@@ -43,7 +43,7 @@ NEVER_SERVED = {
     *("queue_full", "queue_timeout", "client_gone_queued", "bad_request"),
     *("model_not_found", "body_too_large"),
 }
-DISK = 0
+DISK = 1
 """How often the journal's disk is full, to 70 who ask."""
 FAULTS = (
     *("is_sleeping=hang*1", "is_sleeping=fail*1", "is_sleeping=slow:1*2", "is_sleeping=drop*1"),
