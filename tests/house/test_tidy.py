@@ -157,3 +157,28 @@ def test_a_class_has_a_name_of_its_own():
     )
     twice = [name for name, count in names.items() if count > 1]
     assert len(twice) <= MOST_NAMES_TWICE, twice
+
+
+def metrics_of_the_source() -> set[str]:
+    """Return the names of all metrics that the front door's source makes."""
+    return {
+        name
+        for path in (ROOT / "tornado_frontdoor" / "proxy").rglob("*.py")
+        for name in re.findall(r'"(frontdoor_[a-z_]+)"', path.read_text(encoding="utf-8"))
+    }
+
+
+@pytest.mark.parametrize("metric", sorted(metrics_of_the_source()))
+def test_a_metric_has_its_row_in_the_operators_page(metric):
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    told = metric.removesuffix("_total")
+    assert f"`{told}" in page, f"docs/operations.md says nothing of {metric}"
+
+
+def test_every_bench_can_be_called():
+    script = (ROOT / "bin" / "bench").read_text(encoding="utf-8")
+    called = re.search(r'^benches="([^"]+)"', script, re.MULTILINE)
+    assert called
+    for name in called[1].split():
+        assert (ROOT / "bench" / f"{name}.py").exists()
+        assert f"bin/bench {name} " in script, "its line of help"

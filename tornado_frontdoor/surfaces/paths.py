@@ -14,7 +14,8 @@ other encoded characters. It is returned encoded; whoever reads it decodes it on
 import re
 from urllib.parse import unquote
 
-_TAKES_MODEL = ("/v1/models/", "/llm/v1/models/")
+_TAKES_MODEL = re.compile(r"(?:/[a-z0-9]+)*?/models/")
+"""Of any dialect: whether it has such a path at all, its allow-list says."""
 
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 _VISIBLE = re.compile(r"[!-~]+")
@@ -38,9 +39,9 @@ def normalise(raw_target: str) -> tuple[str, str] | None:
     path, _, query = raw_target.partition("?")
     if path and _NORMAL.fullmatch(path):
         return path, query
-    for prefix in _TAKES_MODEL:
-        if path.startswith(prefix) and _names_model(path[len(prefix) :]):
-            return path, query
+    prefix = _TAKES_MODEL.match(path)
+    if prefix is not None and _names_model(path[prefix.end() :]):
+        return path, query
     return None
 
 
