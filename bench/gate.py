@@ -1,4 +1,4 @@
-"""Operations of one gate: 10,000 requests enter and leave, alone and through a full line."""
+"""Operations of one gate: 10,000 requests enter and leave, alone and through a full queue."""
 
 import argparse
 import random
@@ -31,7 +31,7 @@ def alone() -> None:
 
 
 def in_line(waiting: int) -> None:
-    """Each joins the end of a line of `waiting`, and the head of it gets the slot that ends."""
+    """Each joins the end of a queue of `waiting`, and the head of it gets the slot that ends."""
     one = gate(1, waiting + 1)
     inside = [Ticket() for _ in range(waiting + 1)]
     for ticket in inside:
@@ -44,7 +44,7 @@ def in_line(waiting: int) -> None:
 
 
 def leaving(waiting: int) -> None:
-    """Each leaves from the end of a line of `waiting`."""
+    """Each leaves from the end of a queue of `waiting`."""
     one = gate(1, waiting + 1)
     for _ in range(waiting + 1):
         one.arrive(Ticket())
@@ -62,9 +62,9 @@ def main() -> int:
     ok = True
     for name, run in (
         ("a free slot", alone),
-        ("a line of 8", lambda: in_line(8)),
-        ("a line of 1,000", lambda: in_line(1000)),
-        ("leave a line of 1,000", lambda: leaving(1000)),
+        ("a queue of 8", lambda: in_line(8)),
+        ("a queue of 1,000", lambda: in_line(1000)),
+        ("leave a queue of 1,000", lambda: leaving(1000)),
     ):
         times = []
         for _ in range(options.rounds):

@@ -1,4 +1,4 @@
-"""Memory of the front door for each client that waits in its line, and for each open stream.
+"""Memory of the front door for each client that waits in its queue, and for each open stream.
 
 Resident memory of its process before, and with all clients there; the clients are in this process.
 """

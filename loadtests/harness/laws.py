@@ -64,7 +64,7 @@ def at_engine(
         )
         most = served + left - left_in_line
         yield Finding(
-            f"{name}: {left_in_line} left while in line; of the others at most {most} reached the "
+            f"{name}: {left_in_line} left while queued; of the others at most {most} reached the "
             f"engine ({started - canaries})",
             started - canaries <= most,
         )
@@ -153,7 +153,7 @@ def of_the_looks(scenario: LoadScenario, looks: list[Look], in_vain: int) -> Ite
         most = _most(look.in_flight[engine.model] for look in looks)
         longest = _most(look.queued[engine.model] for look in looks)
         yield Finding(
-            f"{engine.model}: by its own status at most {most} in flight, {longest} in line",
+            f"{engine.model}: by its own status at most {most} in flight, {longest} queued",
             most <= engine.cap and longest <= engine.queue,
         )
     if len(looks) >= LOOKS_NEEDED:

@@ -61,7 +61,7 @@ def predict(
 ) -> list[Row]:
     """Return measured against predicted; raises UnavailableError.
 
-    `outcomes` are the front door's own: a client of Anthropic's dialect cannot tell a full line
+    `outcomes` are the front door's own: a client of Anthropic's dialect cannot tell a full queue
     from a wait in vain.
     """
     counts = summary["models"].get(engine.model, {})

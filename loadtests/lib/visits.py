@@ -33,7 +33,7 @@ class Measurement:
     outcome: str = "no answer"
     """`200`, `503 queue_full`, `left queued`, or what failed."""
     waited_s: float = 0.0
-    """Time in the line, as the front door tells it."""
+    """Time in the queue, as the front door tells it."""
     head_s: float | None = None
     first_token_s: float | None = None
     """First token of any kind."""

@@ -129,7 +129,7 @@ class BoundedQueue:
 
 
 def erlang_b(cap: int, load: float) -> float:
-    """Return the share lost without a line, whatever the law of service."""
+    """Return the share lost without a queue, whatever the law of service."""
     blocked = 1.0
     for k in range(1, cap + 1):
         blocked = load * blocked / (k + load * blocked)

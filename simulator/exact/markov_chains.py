@@ -238,7 +238,7 @@ class TwoReplicas:
 
 
 _Spread = tuple[int, int, int]
-"""Inside the first replica, inside the second, in the line."""
+"""Inside the first replica, inside the second, in the queue."""
 
 
 def two_replicas_at_random(

@@ -353,7 +353,7 @@ class QueueWitness:
 
     def _judge_full(self, number: int, waiter: _Waiter) -> None:
         if number != self._newcomer:
-            raise LawError(4, f"ticket {number} lost its place in the line")
+            raise LawError(4, f"ticket {number} lost its place in the queue")
         fits = not self._paused and not self._queued and self._used + waiter.weight <= self._cap
         if fits or len(self._queued) < self._places():
             raise LawError(3, f"ticket {number} is refused as one too many, and there is room")

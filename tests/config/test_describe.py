@@ -15,7 +15,7 @@ def test_text_has_listeners_caps_models_and_routes(good: str, write: Write) -> N
     assert "public listener  127.0.0.1:8080 for /v1 and /llm" in text
     assert "admin listener   127.0.0.1:8010\n" in text
     assert "upstream reasoning at http://engine-a:8000" in text
-    assert "6 of 8 slots (2 left to operators), 8 in line for at most 30 s" in text
+    assert "6 of 8 slots (2 left to operators), 8 queued for at most 30 s" in text
     assert "admission  uncapped" in text
     assert "level 1 after 900 s idle, level 2 after 10800 s idle" in text
     assert "model reasoning from reasoning, also as r1, claude-*" in text

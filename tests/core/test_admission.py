@@ -163,7 +163,7 @@ class TestOneInstant:
         assert changed[-1].waited_s == 2.0
 
     def test_time_that_frees_the_head_comes_before_the_newcomer(self) -> None:
-        """F61: the expiry of a heavy head makes way, and then there is a place in the line."""
+        """F61: the expiry of a heavy head makes way, and then there is a place in the queue."""
         busy = line(cap=2, queue=2, timeout_s=2.0)
         come(busy, 0.0)
         come(busy, 0.0, weight=2)

@@ -130,7 +130,7 @@ async def refused_body(door: Doorway, body: dict[str, Any]) -> Reply:
 
 
 def test_what_can_be_told_wrong_is_refused_before_the_gate_is_asked() -> None:
-    """No place in the line, no call to the engine, and the path to what is wrong."""
+    """No place in the queue, no call to the engine, and the path to what is wrong."""
 
     async def scenario() -> None:
         async with doorway(cap=1, queue=0) as door:

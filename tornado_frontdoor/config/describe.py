@@ -112,7 +112,7 @@ def _admission_words(admission: AdmissionSettings | None) -> str:
         return "uncapped"
     return (
         f"{admission.cap} of {admission.slots} slots ({admission.headroom} left to operators), "
-        f"{admission.queue} in line for at most {admission.queue_timeout_s:g} s"
+        f"{admission.queue} queued for at most {admission.queue_timeout_s:g} s"
     )
 
 

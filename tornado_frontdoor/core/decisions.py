@@ -15,8 +15,8 @@ class Outcome(Enum):
     """How a request ended: `label` is its name in metrics and logs, `code` its end code.
 
     The code's first letter says who ended it: C the client, U the engine, P the front door, `-`
-    nobody, it ran to its end. The second says where or over what: Q in the line, D after the grant,
-    F a full line, W waiting for a wake, X shutting down, H the engine's answer, T its silence, R
+    nobody, it ran to its end. The second says where or over what: Q in the queue, D after the grant,
+    F a full queue, W waiting for a wake, X shutting down, H the engine's answer, T its silence, R
     the request itself, N a name, B a body.
     """
 
@@ -102,7 +102,7 @@ class Admit(NamedTuple):
 
     ticket: Ticket
     waited_s: float
-    """Seconds in the line, whatever it waited for."""
+    """Seconds in the queue, whatever it waited for."""
     paused_s: float
     """The part of `waited_s` during which the engine was not awake."""
 

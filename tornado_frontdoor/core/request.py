@@ -1,4 +1,4 @@
-"""What a caller asked for, in no dialect, and the ticket that stands for it in a line."""
+"""What a caller asked for, in no dialect, and the ticket that stands for it in a queue."""
 
 from dataclasses import dataclass
 from enum import IntEnum, auto

@@ -2,7 +2,7 @@
 
 SDKs obey `Retry-After` to the second and add no jitter of their own, so one constant value brings
 the whole crowd back in one instant. Each refusal therefore gets a return time of its own, one mean
-slot interval after the last one promised, no sooner than the line as it stands can have drained.
+slot interval after the last one promised, no sooner than the queue as it stands can have drained.
 """
 
 from collections.abc import Mapping

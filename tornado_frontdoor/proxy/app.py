@@ -160,7 +160,7 @@ class App:
     # Down
 
     async def drain(self) -> None:
-        """Accept no more, refuse the lines, let those in flight end for `drain_timeout_s`."""
+        """Accept no more, refuse the queues, let those in flight end for `drain_timeout_s`."""
         loop = asyncio.get_running_loop()
         self._give_up_s = loop.time() + self.settings.server.drain_timeout_s
         self.door.draining = True

@@ -179,7 +179,7 @@ class ProxiedRequest:
                 self._fail(Reason.UPSTREAM_ERROR, f"{self._request.upstream}: {detail}")
 
     def _wait_for_engine(self) -> bool:
-        """Go back into the line, once, where the engine is expected to come back."""
+        """Go back into the queue, once, where the engine is expected to come back."""
         if self._came_back or not self._request.takes_slot or not self._upstream.lost():
             return False
         self._came_back = True

@@ -106,7 +106,7 @@ class Telemetry:
             ["surface", "upstream", "outcome"],
             registry=self.registry,
         )
-        self._queue_wait = self._histogram("frontdoor_queue_wait_seconds", "Time in the line")
+        self._queue_wait = self._histogram("frontdoor_queue_wait_seconds", "Time in the queue")
         self._first_byte = self._histogram(
             "frontdoor_first_byte_seconds", "From arrival to the first byte of the answer"
         )
@@ -217,10 +217,10 @@ class _GateGauges(Collector):
         )
         cap = _gauge("frontdoor_cap", "Slots that may be taken; absent where there is no cap")
         depth = _gauge("frontdoor_queue_depth", "Requests that wait now")
-        limit = _gauge("frontdoor_queue_limit", "Places in the line")
+        limit = _gauge("frontdoor_queue_limit", "Places in the queue")
         oldest = _gauge(
             "frontdoor_queue_oldest_wait_seconds",
-            "How long the one in line waits who has waited longest; 0: nobody waits",
+            "How long the one in the queue waits who has waited longest; 0: nobody waits",
         )
         state = GaugeMetricFamily(
             "frontdoor_engine_state",

@@ -78,7 +78,7 @@ SMALL_PIECE_BYTES = 64
 """A piece below it is joined with the next one, so that four hold any `[DONE]` or error's head."""
 
 _TYPE: dict[Reason, tuple[str, str]] = {
-    Reason.QUEUE_FULL: ("overloaded", "The line for this upstream is full"),
+    Reason.QUEUE_FULL: ("overloaded", "The queue for this upstream is full"),
     Reason.QUEUE_TIMEOUT: ("overloaded", "No slot came free in time"),
     Reason.MODEL_WAKING: ("model_waking", "The model is waking"),
     Reason.UPSTREAM_DOWN: ("model_waking", "The model's engine is restarting"),

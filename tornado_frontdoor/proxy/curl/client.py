@@ -104,7 +104,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
         self._loop.add_reader(self._epoll.fileno(), self._on_ready)
         super().initialize(max_clients=0)
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS)
-        self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, 0)  # no limit: that would be a line
+        self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, 0)  # no limit: that would be a queue
         self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, 0)
 
     @property

@@ -90,7 +90,7 @@ def broken(message: str, status: int = 502) -> BrokenAnswerError:
 
 
 def refused(refusal: Refusal, overloaded_status: int) -> Failure:
-    """Return a refusal in this dialect; a full line has a status of its own here."""
+    """Return a refusal in this dialect; a full queue has a status of its own here."""
     reason = refusal.reason
     status = overloaded_status if reason in _BUSY else STATUS[reason]
     return Failure(status, _TYPES[status], refusal.detail, tuple(retry_headers(refusal)))

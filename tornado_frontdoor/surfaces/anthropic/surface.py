@@ -54,7 +54,7 @@ _TRACING = ("traceparent", "tracestate")
 class AnthropicSurface:
     """`/llm/*`. `id_source` gives random letters and digits, 24 of them or so, for ids.
 
-    `overloaded_status` is what a full line answers with: 529 as documented, or 503, which some
+    `overloaded_status` is what a full queue answers with: 529 as documented, or 503, which some
     clients retry for longer.
     """
 
