@@ -32,7 +32,7 @@ from tornado_frontdoor.config.fields import (
 from tornado_frontdoor.core.catalog import Traits
 
 PLACES_MAX = 100_000
-"""Nobody can wait in a queue that long: a bound on everything, this one against a slipped finger."""
+"""Nobody waits in a queue that long: a bound on everything, this one against a slipped finger."""
 SEQUENCES_MAX = 100_000
 TOKENS_MAX = 100_000_000
 GIB_MAX = 1_000_000

@@ -15,9 +15,9 @@ class Outcome(Enum):
     """How a request ended: `label` is its name in metrics and logs, `code` its end code.
 
     The code's first letter says who ended it: C the client, U the engine, P the front door, `-`
-    nobody, it ran to its end. The second says where or over what: Q in the queue, D after the grant,
-    F a full queue, W waiting for a wake, X shutting down, H the engine's answer, T its silence, R
-    the request itself, N a name, B a body.
+    nobody, it ran to its end. The second says where or over what: Q in the queue, D after the
+    grant, F a full queue, W waiting for a wake, X shutting down, H the engine's answer, T its
+    silence, R the request itself, N a name, B a body.
     """
 
     SERVED = ("served", "--")

@@ -110,7 +110,7 @@ def engine_failure(status: int, headers: Headers, body: bytes) -> Failure:
     overlong = _overlong(message)
     if overlong is not None:
         return Failure(400, _TYPES[400], overlong)
-    if status not in _TYPES or status == 405:
+    if status not in _TYPES or status in (405, 415):  # those of our own paths
         status = 400 if status < 500 or status == 501 else 500
     return Failure(status, _TYPES[status], message, _retry(status, headers))
 
