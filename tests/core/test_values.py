@@ -54,7 +54,7 @@ def test_outcomes_have_the_labels_that_dashboards_rely_on() -> None:
     assert [outcome.label for outcome in Outcome] == [
         *("served", "queue_full", "queue_timeout", "model_waking", "draining"),
         *("client_gone_queued", "client_gone_streaming", "upstream_error", "upstream_timeout"),
-        *("bad_request", "model_not_found", "body_too_large"),
+        *("bad_request", "model_not_found", "body_too_large", "cluster_outage"),
     ]
 
 
@@ -67,7 +67,9 @@ def test_no_two_outcomes_share_an_end_code() -> None:
 def test_every_reason_is_counted_under_an_outcome() -> None:
     assert set(OUTCOME_OF) == set(Reason)
     same = [reason for reason in Reason if OUTCOME_OF[reason].label != reason.value]
-    assert same == [Reason.UPSTREAM_DOWN, Reason.NOT_FOUND, Reason.METHOD_NOT_ALLOWED]
+    assert [reason.value for reason in same] == [
+        *("upstream_down", "not_found", "method_not_allowed", "unsupported_media_type"),
+    ]
 
 
 def test_depths_have_the_names_that_clients_read() -> None:

@@ -85,6 +85,14 @@ CROSSINGS = [
         "simulator.traffic.distributions",
     ),
     Crossing("nobody-simulates-with-the-stand-in", "simulator.cli.options", "simulator.standin"),
+    # Inside the cluster
+    Crossing("layers", "tornado_frontdoor.cluster.link", "tornado_frontdoor.proxy.telemetry"),
+    Crossing("layers", "tornado_frontdoor.core.clock", "tornado_frontdoor.cluster.rules"),
+    Crossing("layers", "tornado_frontdoor.cluster.rules", "tornado_frontdoor.config.settings"),
+    Crossing("cluster-layers", "tornado_frontdoor.cluster.owner", "tornado_frontdoor.cluster.node"),
+    Crossing(
+        "cluster-layers", "tornado_frontdoor.cluster.alone", "tornado_frontdoor.cluster.owner"
+    ),
     # Inside the core
     Crossing("core-layers", "tornado_frontdoor.core.admission", "tornado_frontdoor.core.gate"),
     Crossing(
@@ -215,6 +223,7 @@ def test_a_crossed_arrow_is_caught(tree: Path, crossing: Crossing) -> None:
     ("contract", "importer"),
     [
         ("core-is-pure", "tornado_frontdoor.core.clock"),
+        ("core-is-pure", "tornado_frontdoor.cluster.rules"),
         ("surfaces-do-no-io", "tornado_frontdoor.surfaces.base"),
         ("simulator-knows-core-only", "simulator.model.invariants"),
         ("locust-stays-out", "simulator.model.invariants"),
@@ -237,6 +246,7 @@ def test_each_forbidden_import_is_caught(tree: Path, contract: str, importer: st
         ("proxy-layers", "tornado_frontdoor/proxy/helpers.py"),
         ("simulator-rooms", "simulator/helpers.py"),
         ("core-layers", "tornado_frontdoor/core/helpers.py"),
+        ("cluster-layers", "tornado_frontdoor/cluster/helpers.py"),
     ],
 )
 def test_a_file_that_is_not_on_the_plan_is_caught(tree: Path, contract: str, stray: str) -> None:

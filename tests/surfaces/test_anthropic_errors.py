@@ -40,6 +40,7 @@ def kind(document: Document) -> str:
         (Reason.MODEL_WAKING, 503, "api_error"),
         (Reason.UPSTREAM_DOWN, 503, "api_error"),
         (Reason.DRAINING, 503, "api_error"),
+        (Reason.CLUSTER_OUTAGE, 503, "api_error"),
         (Reason.UPSTREAM_ERROR, 502, "api_error"),
         (Reason.UPSTREAM_TIMEOUT, 504, "timeout_error"),
         (Reason.MODEL_NOT_FOUND, 404, "not_found_error"),

@@ -274,6 +274,7 @@ RETRYABLE = [
     (Reason.MODEL_WAKING, 503, "model_waking"),
     (Reason.UPSTREAM_DOWN, 503, "model_waking"),
     (Reason.DRAINING, 503, "draining"),
+    (Reason.CLUSTER_OUTAGE, 503, "cluster_outage"),
 ]
 FINAL = [
     (Reason.UPSTREAM_ERROR, 502, "upstream_error"),

@@ -9,6 +9,7 @@ from tornado_frontdoor.config.faults import ConfigError, ConfigFault
 from tornado_frontdoor.config.loading import load
 from tornado_frontdoor.config.settings import (
     AdmissionSettings,
+    ClusterSettings,
     GpuPoolSettings,
     GpuSettings,
     HostSettings,
@@ -24,6 +25,7 @@ from tornado_frontdoor.config.settings import (
 __all__ = [
     "Address",
     "AdmissionSettings",
+    "ClusterSettings",
     "ConfigError",
     "ConfigFault",
     "GpuPoolSettings",

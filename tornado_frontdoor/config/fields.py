@@ -216,6 +216,18 @@ class OriginUrl(Text):
         return normalised_url(text) if isinstance(text, str) else None
 
 
+class RedisUrl(Text):
+    """The address of a Redis."""
+
+    kind = "a text of the form redis://HOST:PORT/DATABASE, rediss://… or unix://PATH"
+
+    def accept(self, value: object) -> str | None:
+        """Take what redis-py takes; what is wrong behind the scheme shows when it connects."""
+        text = super().accept(value)
+        schemes = ("redis://", "rediss://", "unix://")
+        return text if isinstance(text, str) and text.startswith(schemes) else None
+
+
 class FilePath(Text):
     """A path; a relative one starts at the folder of the configuration file."""
 

@@ -17,6 +17,7 @@ from tornado_frontdoor.config.faults import ConfigError, ConfigFault, KeyPath, p
 from tornado_frontdoor.config.parsing import Found, position, read_shape
 from tornado_frontdoor.config.settings import (
     AdmissionSettings,
+    ClusterSettings,
     GpuPoolSettings,
     GpuSettings,
     HostSettings,
@@ -140,6 +141,7 @@ def _build(path: Path, data: Mapping[str, Any]) -> Settings:
         gpu=GpuPoolSettings(**data["gpu"]) if data["gpu"] is not None else None,
         host=HostSettings(**data["host"]) if data["host"] is not None else None,
         log=_log(path, data["log"]),
+        cluster=ClusterSettings(**data["cluster"]) if data["cluster"] is not None else None,
     )
 
 

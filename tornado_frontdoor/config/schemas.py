@@ -24,6 +24,7 @@ from tornado_frontdoor.config.fields import (
     ModelName,
     Number,
     OriginUrl,
+    RedisUrl,
     Text,
     UpstreamName,
     Whole,
@@ -251,6 +252,16 @@ class HostTable(Table):
     ram_gib = Number(above=0, most=GIB_MAX, required=True)
 
 
+class ClusterTable(Table):
+    """`[cluster]`."""
+
+    holds = settings.ClusterSettings
+
+    redis = RedisUrl(required=True)
+    on_outage = ChoiceField("split", "refuse")
+    lease_s = Number(least=0.2, most=60)
+
+
 class File(Table):
     """The whole file."""
 
@@ -264,3 +275,4 @@ class File(Table):
     gpu = Optional(GpuPoolTable)
     host = Optional(HostTable)
     log = Always(LogTable)
+    cluster = Optional(ClusterTable)

@@ -184,6 +184,15 @@ class HostSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """`[cluster]`: several front doors that share one gate for each upstream."""
+
+    redis: str
+    on_outage: Literal["split", "refuse"] = "split"
+    lease_s: float = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """One configuration file, checked whole. Mappings are read-only and in the file's order."""
 
@@ -196,6 +205,7 @@ class Settings:
     gpu: GpuPoolSettings | None = None
     host: HostSettings | None = None
     log: LogSettings = field(default_factory=LogSettings)
+    cluster: ClusterSettings | None = None
 
     def catalog(self, lengths: Mapping[tuple[UpstreamKey, str], int] | None = None) -> Catalog:
         """Build the catalog that resolves these models, in the file's order.

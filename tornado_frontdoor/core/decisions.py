@@ -32,6 +32,7 @@ class Outcome(Enum):
     BAD_REQUEST = ("bad_request", "PR")
     MODEL_NOT_FOUND = ("model_not_found", "PN")
     BODY_TOO_LARGE = ("body_too_large", "PB")
+    CLUSTER_OUTAGE = ("cluster_outage", "PO")
 
     def __init__(self, label: str, code: str) -> None:
         self.label = label
@@ -51,6 +52,7 @@ class Reason(Enum):
     MODEL_NOT_FOUND = "model_not_found"
     BAD_REQUEST = "bad_request"
     BODY_TOO_LARGE = "body_too_large"
+    CLUSTER_OUTAGE = "cluster_outage"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
@@ -67,6 +69,7 @@ OUTCOME_OF: dict[Reason, Outcome] = {
     Reason.MODEL_NOT_FOUND: Outcome.MODEL_NOT_FOUND,
     Reason.BAD_REQUEST: Outcome.BAD_REQUEST,
     Reason.BODY_TOO_LARGE: Outcome.BODY_TOO_LARGE,
+    Reason.CLUSTER_OUTAGE: Outcome.CLUSTER_OUTAGE,
     Reason.NOT_FOUND: Outcome.BAD_REQUEST,
     Reason.METHOD_NOT_ALLOWED: Outcome.BAD_REQUEST,
     Reason.UNSUPPORTED_MEDIA_TYPE: Outcome.BAD_REQUEST,

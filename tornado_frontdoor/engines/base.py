@@ -173,6 +173,10 @@ class EngineKind(ABC):
     def sleep_steps(self, version: str | None, level: int, *, asleep: bool) -> tuple[Step, ...]:
         """Return how to put it to sleep; `asleep`: it sleeps at level 1 and must go deeper."""
 
+    def busy(self, samples: Sequence[Sample]) -> int | None:
+        """Return how many sequences it runs and keeps waiting; None: its gauges do not tell."""
+        return None
+
     def result(self, step: Step, answer: Answer) -> StepResult:
         """Return what an answer to a step means."""
         if answer.status in (404, 405, 501):

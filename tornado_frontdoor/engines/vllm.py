@@ -145,6 +145,14 @@ class Vllm(EngineKind):
             process=None if started is None else f"{started:.2f}",
         )
 
+    def busy(self, samples: Sequence[Sample]) -> int | None:
+        """Return the sum of its gauges, over all its engine cores."""
+        wanted = {_RUNNING, _WAITING}
+        seen = [sample for sample in samples if sample.name in wanted and isfinite(sample.value)]
+        if {sample.name for sample in seen} != wanted:
+            return None
+        return round(sum(sample.value for sample in seen))
+
     def result(self, step: Step, answer: Answer) -> StepResult:
         """Return what an answer to a step means."""
         if step.role is Role.TIDY and answer.status == 200 and b"false" in answer.body:

@@ -37,6 +37,7 @@ from tornado_frontdoor.proxy.registry import UpstreamRegistry
 from tornado_frontdoor.proxy.routing import FrontDoor
 from tornado_frontdoor.proxy.service_manager import ServiceManager
 from tornado_frontdoor.proxy.telemetry import Telemetry
+from tornado_frontdoor.proxy.upstreams import CannotJoin
 from tornado_frontdoor.surfaces.base import Surface
 from tornado_frontdoor.surfaces.openai import OpenAISurface
 
@@ -174,6 +175,8 @@ class App:
         for upstream in self.pool.everyone():
             upstream.drain()
         self.pool.hand_over()
+        if self.pool.cluster is not None:
+            self.pool.cluster.door.leave()
         if self.door.under_way:
             await self._wait_for(self.door.empty.wait())
         for request in list(self.door.under_way):
@@ -235,6 +238,8 @@ class App:
         self._show_models()
         for service in (self.door, self.admin):
             service.upstreams = self.pool.current
+        if self.pool.cluster is not None:
+            self.admin.cluster = self.pool.cluster.status
         server = settings.server
         self.admin.guard.hosts = HostRule(
             self._started_with.server.admin_listen, server.admin_hosts
@@ -299,8 +304,10 @@ async def _serve_and_log(
         print(f"frontdoor: {error}", file=sys.stderr)  # noqa: T201
         return 1
     try:
+        if app.pool.cluster is not None:
+            await app.pool.cluster.join()
         public, admin = app.start()
-    except CannotBind as error:
+    except (CannotBind, CannotJoin) as error:
         await app.close()
         print(f"frontdoor: {error}", file=sys.stderr)  # noqa: T201
         return 1

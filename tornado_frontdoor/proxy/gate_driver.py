@@ -59,6 +59,24 @@ class Lingering(Protocol):
         ...
 
 
+class Keeper(Protocol):
+    """Who a lease is of: the driver of a gate here, or the way to one at another front door."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def finish(self, ticket: Ticket, outcome: Outcome) -> None:
+        """End a ticket wherever it is."""
+        ...
+
+    def cool(self, ticket: Ticket, outcome: Outcome, lingering: Lingering) -> None:
+        """End a ticket once its engine has let go of it."""
+        ...
+
+    def may_start(self, ticket: Ticket) -> bool:
+        """Tell whether an admitted ticket may go to its engine now."""
+        ...
+
+
 class Lease:
     """A ticket in the hands of one request; `close` gives back whatever it holds.
 
@@ -68,11 +86,15 @@ class Lease:
 
     __slots__ = ("_keeper", "decision", "on_decision", "ticket")
 
-    def __init__(self, keeper: "GateDriver", ticket: Ticket) -> None:
+    def __init__(self, keeper: Keeper, ticket: Ticket) -> None:
         self._keeper = keeper
         self.ticket = ticket
         self.decision: Admit | Refusal | None = None
         self.on_decision: Callable[[Admit | Refusal], None] | None = None
+
+    def may_start(self) -> bool:
+        """Tell whether the engine may be asked now; if not, `on_decision` is called again."""
+        return self._keeper.may_start(self.ticket)
 
     def close(self, outcome: Outcome, lingering: Lingering | None = None) -> None:
         """End the ticket wherever it is, once the transfer is over; again it does nothing.
@@ -129,13 +151,23 @@ class GateDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def enter(self, weight: int = 1) -> Lease:
+    def enter(self, weight: int = 1, waited_s: float = 0.0) -> Lease:
         """Bring a new ticket to the gate; the lease knows at once if it need not wait."""
         ticket = Ticket(weight)
         lease = Lease(self, ticket)
         self._waiting[ticket] = lease
-        self._carry_out(self.gate.arrive(ticket))
+        self._carry_out(self.gate.arrive(ticket, waited_s))
         return lease
+
+    def adopt(self, weight: int) -> Lease:
+        """Bring a ticket that is in flight already."""
+        ticket = Ticket(weight)
+        self._carry_out(self.gate.adopt(ticket))
+        return Lease(self, ticket)
+
+    def may_start(self, _: Ticket) -> bool:
+        """Tell that it may: nobody but this gate has let anybody in."""
+        return True
 
     def finish(self, ticket: Ticket, outcome: Outcome) -> None:
         """Tell the gate that a ticket ended."""

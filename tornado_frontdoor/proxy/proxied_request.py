@@ -15,6 +15,7 @@ from tornado_frontdoor.core.decisions import (
     Reason,
     Refusal,
 )
+from tornado_frontdoor.core.refusals import DRAINING_RETRY_AFTER_S
 from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.telemetry import Record
@@ -102,11 +103,14 @@ class ProxiedRequest:
         # a request nobody waits for never reaches the engine.
         if decision.waited_s and not self._client.is_still_there():
             return
+        if not self._lease.may_start():
+            self._lease.on_decision = self._decided
+            return
         self._transfer = self._upstream.start(self._request, self._client.id, self)
 
     def abandon(self, reason: Reason, detail: str) -> None:
         """Break off because the front door goes away."""
-        if self._transfer is not None and not self._over:
+        if not self._over:
             self._fail(reason, detail)
 
     # The client
@@ -201,7 +205,8 @@ class ProxiedRequest:
     def _fail(self, reason: Reason, detail: str) -> None:
         """The engine failed us: a proper error while there is still a status, else a rude end."""
         if not self._client.committed:
-            self._refuse(Refusal(reason, detail, self._request.upstream))
+            again_s = DRAINING_RETRY_AFTER_S if reason is Reason.DRAINING else None
+            self._refuse(Refusal(reason, detail, self._request.upstream, again_s))
             return
         last = self._translator.broken(reason, detail)
         self._conclude(OUTCOME_OF[reason], Ending(OUTCOME_OF[reason], last))

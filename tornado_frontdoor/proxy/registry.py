@@ -7,9 +7,11 @@ inside to their end.
 
 import asyncio
 from functools import partial
+from importlib import import_module
 from math import inf
 from random import Random
 from time import monotonic
+from typing import Any
 
 from tornado_frontdoor.config import Settings, UpstreamSettings
 from tornado_frontdoor.core.decisions import JournalEntry
@@ -36,10 +38,19 @@ class UpstreamRegistry:
         self._gpus = GpuLedger()
         self._journal: Journal | None = None
         self._closing: set[asyncio.Task[None]] = set()
+        self.cluster: Any = None
+        """The front doors that share these gates; None where this one is alone."""
 
     def apply(self, settings: Settings, telemetry: Telemetry) -> None:
         """Have the upstreams that `settings` describe; raises JournalError."""
-        if self._journal is None and any(u.sleep for u in settings.upstreams.values()):
+        sleeps = any(upstream.sleep for upstream in settings.upstreams.values())
+        if settings.cluster is not None and not self.everyone():
+            # Only now: a front door that is alone needs no Redis, nor its library.
+            room = import_module("tornado_frontdoor.proxy.cluster.upstreams")
+            self.cluster = room.Cluster(settings, self.client, self._rng, telemetry)
+        if self.cluster is not None:
+            self.cluster.take(settings, _room_limits(settings))
+        elif sleeps and self._journal is None:
             self._journal = Journal(settings.server.state_dir)
         self._gpus.limits = _room_limits(settings)
         # Also those that were dropped: a second gate before one engine would be a second cap.
@@ -70,6 +81,8 @@ class UpstreamRegistry:
 
     async def close(self) -> None:
         """Close everything."""
+        if self.cluster is not None:
+            await self.cluster.door.close()
         for upstream in self.everyone():
             await upstream.close()
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -78,6 +91,9 @@ class UpstreamRegistry:
         self.client.close()
 
     def _make(self, wanted: UpstreamSettings, settings: Settings, telemetry: Telemetry) -> Upstream:
+        if self.cluster is not None:
+            upstream: Upstream = self.cluster.make(wanted, _canary(wanted, settings))
+            return upstream
         limits = wake_limits_of(wanted, settings.gpu)
         if limits is None:
             return Upstream(wanted, self.client, self._rng)
@@ -158,6 +174,7 @@ def _room_limits(settings: Settings) -> RoomLimits:
 
 def _canary(wanted: UpstreamSettings, settings: Settings) -> tuple[str, str]:
     """Return where and for which model to ask for one token."""
-    assert wanted.sleep is not None
+    if wanted.sleep is None:
+        return "", ""
     names = [m.served_name for m in settings.models.values() if m.upstream == wanted.key]
     return wanted.sleep.canary_path, names[0] if names else ""

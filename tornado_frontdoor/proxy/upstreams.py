@@ -31,6 +31,10 @@ _SIDE_LIMITS = AdmissionLimits(cap=8, queue=512, queue_timeout_s=60.0)
 """Claude Code counts tokens 14 at a time; 8 at once keep an engine's tokenizer busy enough."""
 
 
+class CannotJoin(Exception):  # noqa: N818 - said to an operator as it stands
+    """A front door that cannot be one of its cluster; the message says why."""
+
+
 class Upstream:
     """One address: one gate, whatever route or dialect a request came by."""
 
@@ -40,11 +44,12 @@ class Upstream:
         client: UpstreamClient,
         rng: Random,
         nap: SleepConfig | None = None,
+        keeper: GateDriver | None = None,
     ) -> None:
         self._client = client
         self.settings = settings
         self.api_key = settings.read_api_key()
-        self.keeper = GateDriver(settings.key, limits_of(settings), rng, nap)
+        self.keeper = keeper or GateDriver(settings.key, limits_of(settings), rng, nap)
         self.side_door = GateDriver(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
         self.engine: EngineExecutor | None = None
 

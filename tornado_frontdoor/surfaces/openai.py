@@ -83,6 +83,7 @@ _TYPE: dict[Reason, tuple[str, str]] = {
     Reason.MODEL_WAKING: ("model_waking", "The model is waking"),
     Reason.UPSTREAM_DOWN: ("model_waking", "The model's engine is restarting"),
     Reason.DRAINING: ("draining", "The front door is shutting down"),
+    Reason.CLUSTER_OUTAGE: ("cluster_outage", "The front doors have lost touch with one another"),
     Reason.UPSTREAM_ERROR: ("upstream_error", "The engine failed"),
     Reason.UPSTREAM_TIMEOUT: ("upstream_timeout", "The engine did not answer in time"),
     Reason.MODEL_NOT_FOUND: ("invalid_request_error", "There is no such model"),

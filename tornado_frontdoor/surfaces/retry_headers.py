@@ -13,6 +13,7 @@ STATUS: dict[Reason, int] = {
     Reason.MODEL_WAKING: 503,
     Reason.UPSTREAM_DOWN: 503,
     Reason.DRAINING: 503,
+    Reason.CLUSTER_OUTAGE: 503,
     Reason.UPSTREAM_ERROR: 502,
     Reason.UPSTREAM_TIMEOUT: 504,
     Reason.MODEL_NOT_FOUND: 404,

@@ -40,6 +40,8 @@ class Admin:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.catalog = Catalog(())
         self.upstreams: Mapping[str, Upstream] = {}
+        self.cluster: Callable[[], Mapping[str, Any]] | None = None
+        """What this front door is among those that share its gates; None: it is alone."""
 
     def turn_away(self, client: Client) -> Document | None:
         """Refuse who may not call, and what is not here."""
@@ -145,7 +147,10 @@ class Admin:
     def _status(self) -> Document:
         upstreams = {key: self._describe(upstream) for key, upstream in self.upstreams.items()}
         uptime_s = round(monotonic() - self._started_s, 3)
-        return _json(200, {"version": __version__, "uptime_s": uptime_s, "upstreams": upstreams})
+        status = {"version": __version__, "uptime_s": uptime_s, "upstreams": upstreams}
+        if self.cluster is not None:
+            status["cluster"] = self.cluster()
+        return _json(200, status)
 
     def _describe(self, upstream: Upstream) -> dict[str, Any]:
         gate = upstream.keeper.gate

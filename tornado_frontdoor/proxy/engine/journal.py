@@ -101,8 +101,7 @@ class Journal:
 
     def remember(self, address: str, memory: JournalEntry) -> "asyncio.Future[None]":
         """Write a memory down; it is on the disk when the future is done."""
-        going = None if memory.going is None else memory.going.value
-        return self._put(address, "memory", json.dumps(memory._asdict() | {"going": going}))
+        return self._put(address, "memory", written(memory))
 
     def learn(self, address: str, wake_times: Mapping[str, float]) -> "asyncio.Future[None]":
         """Write down how long wakes take, by depth."""
@@ -119,7 +118,7 @@ class Journal:
             return None, {}
         if row is None:
             return None, {}
-        return _memory(row[0]), _wake_times(row[1])
+        return read(row[0]), _wake_times(row[1])
 
     def close(self) -> None:
         """Write what is still to be written, and close the file."""
@@ -144,7 +143,14 @@ class Journal:
             raise JournalError(f"cannot write the journal {self._path}: {error}") from error
 
 
-def _memory(text: str | None) -> JournalEntry | None:
+def written(memory: JournalEntry) -> str:
+    """Write an entry as text."""
+    going = None if memory.going is None else memory.going.value
+    return json.dumps(memory._asdict() | {"going": going})
+
+
+def read(text: str | None) -> JournalEntry | None:
+    """Read an entry; what cannot be read counts as forgotten."""
     try:
         fields = json.loads(text or "null")
         going = fields["going"]

@@ -1,0 +1,166 @@
+"""Front doors that share a gate, for real: sockets, engines that count, a redis-server."""
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from doors import Doors, doors
+from redis_server import RedisServer
+from wire import chat
+
+from tornado_frontdoor.proxy.upstreams import CannotJoin
+
+CHAT = "/v1/chat/completions"
+
+
+async def crowd(many: Doors, count: int) -> Counter[int]:
+    """Send so many requests at once, to every door in turn."""
+    alive = many.alive
+    replies = await asyncio.gather(*(alive[i % len(alive)].call() for i in range(count)))
+    for reply in replies:
+        assert reply.status == 200 or "retry-after" in reply.headers
+    return Counter(reply.status for reply in replies)
+
+
+def test_forty_at_three_doors_share_one_cap_and_one_queue(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 3, hold_s=0.8) as many:
+            assert await crowd(many, 40) == {200: 14, 503: 26}
+            assert many.stats()["max_concurrent"] == 6
+            for door in many.alive:
+                status = await door.status()
+                assert status["cluster"]["doors"] == sorted(d.node.me for d in many.alive)
+            roles = Counter(door.node.role for door in many.alive)
+            assert roles == {"owner": 1, "member": 2}
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_leaves_at_a_member_frees_its_place_and_never_reaches_the_engine(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 2, hold_s=0.5, cap=1) as many:
+            first = asyncio.ensure_future(many.owner.call())
+            await many.until(lambda: many.stats()["in_flight"] == 1)
+            gate = many.owner.app.pool.current["reasoning"].keeper.gate
+            wire = await many.member.wire()
+            wire.send(CHAT, chat("reasoning"))
+            await many.until(lambda: gate.queued == 1)
+            wire.leave()
+            await many.until(lambda: gate.queued == 0)
+            assert (await first).status == 200
+            await asyncio.sleep(0.1)
+            assert many.stats()["started"] == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_door_that_drains_loses_nobody_and_another_owns_the_gates(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 2, hold_s=0.6, cap=2) as many:
+            old = many.owner
+            calls = [asyncio.ensure_future(door.call()) for door in many.alive for _ in range(3)]
+            gate = old.app.pool.current["reasoning"].keeper.gate
+            await many.until(lambda: (gate.in_flight, gate.queued) == (2, 4))
+            await old.app.drain()
+            await old.close()
+            replies = await asyncio.gather(*calls)
+            assert [reply.status for reply in replies] == [200] * 6
+            assert many.stats()["max_concurrent"] == 2
+            await many.until(many.serves)
+            assert await crowd(many, 2) == {200: 2}
+
+    asyncio.run(scenario())
+
+
+def test_without_redis_a_door_takes_no_more_than_its_share_and_comes_back_by_itself(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 2, hold_s=0.3) as many:
+            redis.kill()
+            await many.until(lambda: all(door.node.role == "alone" for door in many.alive))
+            status = (await many.alive[0].status())["cluster"]
+            assert (status["outage"], status["splits"]) == (True, True)
+            assert await crowd(many, 10) == {200: 10}
+            assert many.stats()["max_concurrent"] <= 6
+            redis.start()
+            await many.until(many.serves)
+            assert await crowd(many, 12) == {200: 12}
+            assert many.stats()["max_concurrent"] == 6
+
+    asyncio.run(scenario())
+
+
+def test_without_redis_a_door_that_is_to_refuse_says_when_to_come_back(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 2, on_outage="refuse") as many:
+            redis.kill()
+            await many.until(lambda: all(door.node.role == "alone" for door in many.alive))
+            reply = await many.alive[0].call()
+            assert reply.status == 503
+            assert reply.json["error"]["code"] == "cluster_outage"
+            assert reply.headers["retry-after"] == "5"
+            metrics = (await many.alive[0].ask_admin("/metrics")).body.decode()
+            assert 'frontdoor_cluster_role{role="alone"} 1.0' in metrics
+            redis.start()
+            await many.until(many.serves)
+            assert (await many.alive[0].call()).status == 200
+
+    asyncio.run(scenario())
+
+
+def test_a_door_with_other_limits_does_not_join(redis: RedisServer, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 1) as many:
+            with pytest.raises(CannotJoin, match="limits of its upstreams differ"):
+                await many.add(cap=5)
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_that_sleeps_is_woken_once_whichever_door_is_asked(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    sleep = "[upstreams.text.sleep]\nidle_sleep_s = 0\nidle_offload_s = 0\nmax_waiting = 16\n"
+
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 2, sleep=sleep) as many:
+            await many.until(
+                lambda: (
+                    many.owner.app.pool.current["text"].state == "awake"
+                    and many.member.app.pool.current["text"].state == "awake"
+                )
+            )
+            slept = await many.member.ask_admin("/admin/sleep/text?level=1", "POST")
+            assert slept.status == 200, slept.body
+            await many.until(lambda: many.member.app.pool.current["text"].state == "sleeping")
+            calls = [door.call("text") for door in many.alive for _ in range(2)]
+            replies = await asyncio.gather(*calls)
+            assert [reply.status for reply in replies] == [200] * 4
+            counters = many.text._counters.snapshot()
+            assert counters["not_proven_awake"] == counters["garbage_tokens"] == 0
+            assert counters["control_overlaps"] == 0
+            shown = many.member.app.pool.current["text"].keeper
+            await many.until(lambda: shown.gate.wakes_total == 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_front_door_that_is_alone_loads_nothing_of_the_cluster() -> None:
+    code = (
+        "import sys, tornado_frontdoor.proxy.app\n"
+        "strange = [m for m in sys.modules if m == 'redis' or '.cluster' in m]\n"
+        "assert not strange, strange"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,110 @@
+"""Worlds of doors under every fault; each failure prints the line that replays it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from worlds import Site, World, parse_seeds
+
+from tornado_frontdoor.cluster import node, owner
+from tornado_frontdoor.cluster.alone import Alone
+from tornado_frontdoor.cluster.evidence import Evidence
+from tornado_frontdoor.cluster.node import Node
+from tornado_frontdoor.cluster.owner import GateOwner
+
+HERE = Path(__file__)
+SEEDS = parse_seeds(os.environ.get("FRONTDOOR_SEEDS", "0-29"))
+
+
+def play(seed: int) -> World:
+    print(f"replay: FRONTDOOR_SEEDS={seed} pytest {HERE}")
+    return World(seed).run()
+
+
+@pytest.mark.parametrize("first", range(0, len(SEEDS), 10))
+def test_worlds_keep_the_laws_and_come_to_rest(first: int) -> None:
+    worlds = [play(seed) for seed in SEEDS[first : first + 10]]
+    assert sum(world.served for world in worlds) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 5000, 250))
+def test_thousands_of_worlds_keep_the_laws(first: int) -> None:
+    for seed in range(first, first + 250):
+        play(seed)
+
+
+def test_the_same_seed_gives_the_same_trace_in_every_process() -> None:
+    digests = {
+        subprocess.run(
+            [sys.executable, "worlds.py", "0-3"],
+            cwd=HERE.parent,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(HERE.parents[2])},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        ).stdout
+        for hash_seed in ("0", "77")
+    }
+    assert len(digests) == 1
+
+
+# Planted bugs: each is one that somebody could make, and the worlds must not survive it
+
+
+def no_look_at_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "VALID", 1e9)
+    monkeypatch.setattr(Node, "_is_sure", lambda self, _: bool(self.owner or self.session))
+
+
+def no_learning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, "LEARN", 0.0)
+    monkeypatch.setattr(owner, "RELEARN", 0.0)
+
+
+def no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def conclude(self: Evidence, tickets: object, now: float) -> dict[str, int | None]:
+        bounds = real(self, tickets, now)
+        return dict.fromkeys(bounds, 0)
+
+    real: Callable[..., dict[str, int | None]] = Evidence.conclude
+    monkeypatch.setattr(Evidence, "conclude", conclude)
+
+
+def no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GateOwner, "_keep_share", lambda *_: None)
+
+
+def slots_given_back_before_they_are_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def declare(self: GateOwner, door: str, join: object, now: float) -> None:
+        self._unsilence(door)
+        real(self, door, join, now)
+
+    real = GateOwner.declare
+    monkeypatch.setattr(GateOwner, "declare", declare)
+
+
+def no_look_at_the_engine_when_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Alone.sampled
+    monkeypatch.setattr(Alone, "sampled", lambda self, sample, _, now: real(self, sample, -99, now))
+
+
+def finishes_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Site.ended
+    del real
+    monkeypatch.setattr(Node, "finish", lambda self, number, *_: self.own.pop(number, None))
+
+
+PLANTED = [
+    no_look_at_the_clock,
+    no_learning,
+    no_evidence,
+    no_reserve,
+    slots_given_back_before_they_are_declared,
+    no_look_at_the_engine_when_alone,
+    finishes_forgotten,
+]

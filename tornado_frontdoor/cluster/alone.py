@@ -1,0 +1,144 @@
+"""A door that hears of no owner: refuses, or goes on with its own share of each cap.
+
+Rule 1: gates of its own, with its share for a cap, count what it runs already; none of an engine
+        that is put to sleep, because nobody may wake it.
+Rule 2: the shares of all doors are within the cap, but one of them may have run more than its share
+        when contact was lost. So each start looks at the engine's own count first, and leaves room
+        for one start of every other door that the count cannot show yet.
+"""
+
+from tornado_frontdoor.cluster.actions import (
+    Action,
+    CloseGates,
+    CountEngine,
+    GateAdopt,
+    GateArrive,
+    GateFinish,
+    Grant,
+    OpenGates,
+    Say,
+    TurnAway,
+)
+from tornado_frontdoor.cluster.rules import SETTLED_S, ClusterRules
+from tornado_frontdoor.cluster.tickets import Own, OwnStage
+from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
+
+RETRY_AFTER_S = 5.0
+FRESH_S = 0.05
+"""A look at the engine's count is good for a start within this."""
+
+
+class Alone:
+    """One door without an owner. `own` are its requests; `out` takes what is to be done."""
+
+    def __init__(
+        self, me: str, rules: ClusterRules, doors: int, own: dict[int, Own], out: list[Action]
+    ) -> None:
+        self._me = me
+        self._rules = rules
+        self._doors = doors
+        self._own = own
+        self._out = out
+        self._split: bool | None = None
+        self._starts: dict[str, list[Own]] = {}
+        self._asked: dict[str, int] = {}
+        self._ask_s: dict[str, float] = {}
+        self._rounds = 0
+
+    @property
+    def splits(self) -> bool:
+        """Whether this door goes on with its share."""
+        return bool(self._split)
+
+    def share(self, address: str) -> int:
+        """Return the slots that this door has at an engine."""
+        return self._rules.share(address, self._doors) if self._split else 0
+
+    def allow(self, may_split: bool, now: float) -> None:
+        """Go on with the share while nobody else can have been given it, else refuse."""
+        split = may_split and any(self._rules.share(a, self._doors) for a in self._rules.gates)
+        if split == self._split:
+            return
+        if self._split:
+            self._starts.clear()
+            self._out.append(CloseGates())
+        self._split = split
+        if split:
+            shares = {address: self.share(address) for address in self._rules.gates}
+            self._out += [
+                OpenGates({address: share for address, share in shares.items() if share}),
+                Say("goes on with its share of each cap"),
+            ]
+        for own in [*self._own.values()]:
+            if own.stage is OwnStage.RUNNING:
+                if self.share(own.address):
+                    self._out.append(GateAdopt((self._me, own.number), own.address, own.weight))
+            else:
+                own.stage = OwnStage.WAITING
+                self.arrive(own, now)
+
+    def arrive(self, own: Own, now: float) -> None:
+        """Take a request of this door."""
+        if own.weight <= self.share(own.address):
+            waited_s = now - own.entered_s
+            self._out.append(GateArrive((self._me, own.number), own.address, own.weight, waited_s))
+        else:
+            detail = "The front doors have lost touch with one another"
+            self._refuse(own, detail)
+
+    def finish(self, own: Own, outcome: Outcome) -> None:
+        """End a request, wherever it is."""
+        starts = self._starts.get(own.address, [])
+        if own in starts:
+            starts.remove(own)
+        if self.share(own.address):
+            self._out.append(GateFinish((self._me, own.number), outcome))
+
+    def admitted(self, own: Own, waited_s: float) -> None:
+        """Take that a request has a slot of the share; it starts when the engine has room."""
+        own.waited_s = waited_s
+        self._starts.setdefault(own.address, []).append(own)
+
+    def tick(self, now: float) -> None:
+        """Ask engines for their counts where somebody wants to start."""
+        for address, starts in self._starts.items():
+            if starts and now >= self._ask_s.get(address, 0.0):
+                self._rounds += 1
+                self._asked[address] = self._rounds
+                self._ask_s[address] = now + 1.0  # or when it has answered
+                self._out.append(CountEngine(address, self._rounds))
+
+    def sampled(self, sample: CountEngine, busy: int | None, now: float) -> None:
+        """Let one request start if the engine's count leaves room for it."""
+        address = sample.address
+        starts = self._starts.get(address)
+        if not starts or self._asked.get(address) != sample.round:
+            return
+        self._asked[address] = 0
+        self._ask_s[address] = now + SETTLED_S
+        cap = self._rules.gates[address].cap
+        assert cap is not None
+        if busy is None:
+            for own in [*starts]:
+                self._out.append(GateFinish((self._me, own.number), Outcome.CLUSTER_OUTAGE))
+                self._refuse(own, "The engine does not tell how much it runs")
+            starts.clear()
+        elif busy + starts[0].weight + self._doors - 1 <= cap:
+            own = starts.pop(0)
+            own.grant(own.waited_s, 0.0, now)
+            self._out.append(Grant(own.number, own.waited_s, own.paused_s))
+
+    def may_start(self, own: Own, now: float) -> bool:
+        """Tell whether the look at the engine is fresh enough; if not, another one is made."""
+        if now - own.granted_s <= FRESH_S:
+            self._ask_s[own.address] = now + 2 * SETTLED_S
+            return True
+        own.stage = OwnStage.WAITING
+        self._starts.setdefault(own.address, []).insert(0, own)
+        return False
+
+    def _refuse(self, own: Own, detail: str) -> None:
+        self._own.pop(own.number, None)
+        self._out.append(
+            TurnAway(own.number, Refusal(Reason.CLUSTER_OUTAGE, detail, None, RETRY_AFTER_S))
+        )

@@ -1,0 +1,204 @@
+"""What doors tell one another, and how it is written down: one JSON array a message.
+
+A member's tickets are known by its own numbers. Addresses name upstreams: doors may use other keys.
+A message that cannot be read raises ValueError; the door that sent it is of another release.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal, SleepDepth
+
+
+class Waiting(NamedTuple):
+    """A ticket of the sender that waits."""
+
+    number: int
+    address: str
+    weight: int
+    waited_s: float
+    place: int
+    """Its number in the line of the last owner; 0 where none was told."""
+
+
+class Running(NamedTuple):
+    """A ticket of the sender that is in flight."""
+
+    number: int
+    address: str
+    weight: int
+
+
+class Join(NamedTuple):
+    """From a member, first in each session: everything it has."""
+
+    waiting: tuple[Waiting, ...]
+    running: tuple[Running, ...]
+    doors: tuple[str, ...]
+    """All doors that it knows of."""
+
+
+class Arrive(NamedTuple):
+    """From a member: a ticket came."""
+
+    number: int
+    address: str
+    weight: int
+
+
+class Finish(NamedTuple):
+    """From a member: a ticket ended, wherever it was."""
+
+    number: int
+    outcome: Outcome
+
+
+class Lost(NamedTuple):
+    """From a member: nobody answers at the engine's address."""
+
+    address: str
+
+
+class OperatorWants(NamedTuple):
+    """From a member: an operator wants an engine awake (level 0) or asleep."""
+
+    number: int
+    address: str
+    level: int
+
+
+class OnWire(NamedTuple):
+    """From a member, to `Count`: its requests that the engine must have in its count."""
+
+    round: int
+    numbers: tuple[int, ...]
+
+
+class Admitted(NamedTuple):
+    """From the owner: the ticket holds its slots."""
+
+    number: int
+    waited_s: float
+    paused_s: float
+
+
+class TurnedAway(NamedTuple):
+    """From the owner: the ticket is gone."""
+
+    number: int
+    refusal: Refusal
+
+
+class Queued(NamedTuple):
+    """From the owner: the ticket waits, and this is its number in the line."""
+
+    number: int
+    place: int
+
+
+class Count(NamedTuple):
+    """From the owner: tell what you have on the wire."""
+
+    round: int
+
+
+class OperatorTold(NamedTuple):
+    """From the owner: what came of a wish."""
+
+    number: int
+    verdict: str
+    detail: str
+
+
+class State(NamedTuple):
+    """From the owner, with each beat: who is there, and its gates as it shows them."""
+
+    doors: tuple[str, ...]
+    views: Mapping[str, Mapping[str, Any]]
+
+
+Body = (
+    *(Join, Arrive, Finish, Lost, OperatorWants, OnWire),
+    *(Admitted, TurnedAway, Queued, Count, OperatorTold, State),
+)
+AnyBody = (
+    Join | Arrive | Finish | Lost | OperatorWants | OnWire
+    | Admitted | TurnedAway | Queued | Count | OperatorTold | State
+)  # fmt: skip
+
+
+class Packet(NamedTuple):
+    """What one door sends another at once. `from_owner` tells the two directions apart."""
+
+    sender: str
+    to: str
+    epoch: int
+    session: int
+    from_owner: bool
+    first: int
+    """The number of the first of `bodies` in this session and direction."""
+    bodies: tuple[AnyBody, ...]
+    ack: int
+    """The number up to which everything was taken."""
+    stamp_s: float
+    """The sender's clock."""
+    echo_s: float
+    """The latest of the receiver's stamps that the sender has seen; -infinity: none."""
+    unknown: bool = False
+    """From an owner: it knows no such session; begin a new one."""
+
+
+_TAGS = {kind: number for number, kind in enumerate(Body)}
+
+
+def encode(packet: Packet) -> bytes:
+    """Write a packet down."""
+    bodies = [[_TAGS[type(body)], *_plain(body)] for body in packet.bodies]
+    return json.dumps([*packet[:6], bodies, *packet[7:]], separators=(",", ":")).encode()
+
+
+def decode(data: bytes | str) -> Packet:
+    """Read a packet; raises ValueError."""
+    try:
+        fields = json.loads(data)
+        fields[6] = tuple(_body(Body[tag], rest) for tag, *rest in fields[6])
+        return Packet(*fields)
+    except (TypeError, KeyError, IndexError, AttributeError) as error:
+        raise ValueError(f"not a message of this release: {error!r}") from error
+
+
+def _plain(body: AnyBody) -> Sequence[Any]:
+    if isinstance(body, Finish):
+        return [body.number, body.outcome.label]
+    if isinstance(body, TurnedAway):
+        refusal = body.refusal
+        depth = None if refusal.sleep_depth is None else refusal.sleep_depth.value
+        plain = refusal._replace(sleep_depth=None)
+        return [body.number, refusal.reason.value, depth, *plain[1:]]
+    return body
+
+
+_OUTCOMES = {outcome.label: outcome for outcome in Outcome}
+
+
+def _body(kind: Any, rest: list[Any]) -> AnyBody:
+    if kind is Finish:
+        return Finish(rest[0], _OUTCOMES[rest[1]])
+    if kind is TurnedAway:
+        number, reason, depth, *fields = rest
+        refusal = Refusal(Reason(reason), *fields)
+        return TurnedAway(number, refusal._replace(sleep_depth=depth and SleepDepth(depth)))
+    if kind is Join:
+        waiting, running, doors = rest
+        return Join(
+            tuple(Waiting(*one) for one in waiting),
+            tuple(Running(*one) for one in running),
+            tuple(doors),
+        )
+    if kind is OnWire:
+        return OnWire(rest[0], tuple(rest[1]))
+    if kind is State:
+        return State(tuple(rest[0]), rest[1])
+    body: AnyBody = kind(*rest)
+    return body

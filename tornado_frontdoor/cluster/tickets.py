@@ -1,0 +1,88 @@
+"""A door's own requests, as the cluster knows them."""
+
+from enum import Enum, auto
+from math import inf
+
+from tornado_frontdoor.cluster.messages import Join, Running, Waiting
+from tornado_frontdoor.cluster.rules import SETTLED_S
+
+
+class OwnStage(Enum):
+    """Where a request of this door stands."""
+
+    WAITING = auto()
+    GRANTED = auto()
+    """It may start, and has not yet."""
+    RUNNING = auto()
+
+
+class Own:
+    """One request of this door, from its arrival to the end of its transfer."""
+
+    __slots__ = (
+        *("address", "entered_s", "granted_s", "paused_s", "number", "place", "stage", "stalled"),
+        *("waited_s", "weight", "wire_s"),
+    )
+
+    def __init__(self, number: int, address: str, weight: int, now: float) -> None:
+        self.number = number
+        self.address = address
+        self.weight = weight
+        self.entered_s = now
+        self.stage = OwnStage.WAITING
+        self.place = 0
+        """Its number in the line of the last owner that took it; 0: none has told."""
+        self.stalled = False
+        """Whether it was granted, and could not start because the grant was too old."""
+        self.granted_s = 0.0
+        self.waited_s = 0.0
+        self.paused_s = 0.0
+        self.wire_s = 0.0
+        """When its engine was asked."""
+
+    def grant(self, waited_s: float, paused_s: float, now: float) -> None:
+        """Take that it may start."""
+        self.stage = OwnStage.GRANTED
+        self.granted_s = now
+        self.waited_s = waited_s
+        self.paused_s = paused_s
+
+
+class OwnTickets(dict[int, Own]):
+    """All requests of one door, by number."""
+
+    def declare(self, doors: tuple[str, ...], now: float) -> Join:
+        """Return all that this door has, for an owner that knows nothing of it."""
+        waiting = [own for own in self.values() if own.stage is OwnStage.WAITING]
+        waiting.sort(key=lambda own: own.place or inf)
+        running = [own for own in self.values() if own.stage is OwnStage.RUNNING]
+        return Join(
+            tuple(
+                Waiting(own.number, own.address, own.weight, now - own.entered_s, own.place)
+                for own in waiting
+            ),
+            tuple(Running(own.number, own.address, own.weight) for own in running),
+            doors,
+        )
+
+    def on_wire(self, now: float) -> tuple[int, ...]:
+        """Return those that an engine must have in its count by now."""
+        return tuple(
+            own.number
+            for own in self.values()
+            if own.stage is OwnStage.RUNNING and now - own.wire_s >= SETTLED_S
+        )
+
+    def unsettle(self) -> None:
+        """Put back into the line what was granted and has not started."""
+        for own in self.values():
+            if own.stage is OwnStage.GRANTED:
+                own.stage = OwnStage.WAITING
+            own.stalled = False
+
+    def stalled(self) -> list[Own]:
+        """Return those that could not start when they were told, once."""
+        stalled = [own for own in self.values() if own.stalled]
+        for own in stalled:
+            own.stalled = False
+        return stalled

@@ -1,0 +1,1 @@
+"""Several front doors behind one gate: Redis, and what drives the cluster's protocol here."""

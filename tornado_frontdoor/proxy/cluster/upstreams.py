@@ -1,0 +1,345 @@
+"""Upstreams whose gates are the cluster's, and the cluster as the registry holds it."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from hashlib import sha256
+from random import Random
+from typing import Any, cast
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from redis.exceptions import RedisError
+
+from tornado_frontdoor.cluster.rules import ClusterRules, GateRules
+from tornado_frontdoor.config import GpuPoolSettings, Settings, UpstreamSettings
+from tornado_frontdoor.core.decisions import (
+    Answered,
+    Command,
+    JournalEntry,
+    Notice,
+    Perform,
+    Verdict,
+)
+from tornado_frontdoor.core.gpu_ledger import GpuLedger
+from tornado_frontdoor.core.gpu_occupant import RoomLimits
+from tornado_frontdoor.engines import kinds
+from tornado_frontdoor.proxy.cluster.door import ClusterDoor
+from tornado_frontdoor.proxy.cluster.gate import SharedGate
+from tornado_frontdoor.proxy.curl.client import UpstreamClient, UpstreamFailed
+from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
+from tornado_frontdoor.proxy.engine.executor import EngineExecutor
+from tornado_frontdoor.proxy.engine.journal import Journal, JournalError, read, written
+from tornado_frontdoor.proxy.engine.prometheus_text import read_samples
+from tornado_frontdoor.proxy.gate_driver import GateDriver, SleepConfig
+from tornado_frontdoor.proxy.telemetry import Telemetry
+from tornado_frontdoor.proxy.upstreams import CannotJoin, Upstream, limits_of, wake_limits_of
+
+COUNT_TIMEOUT_S = 2.0
+COUNT_LIMIT_BYTES = 4 * 1024 * 1024
+ROLES = ("owner", "member", "seeking", "alone")
+WAKES = "wake-times "
+
+
+class Cluster:
+    """What all upstreams of this door share."""
+
+    def __init__(
+        self, settings: Settings, client: UpstreamClient, rng: Random, telemetry: Telemetry
+    ) -> None:
+        assert settings.cluster is not None
+        self.client = client
+        self.rng = rng
+        self.telemetry = telemetry
+        self.upstreams: dict[str, ClusterUpstream] = {}
+        self._rules: dict[str, GateRules] = {}
+        rules = ClusterRules(
+            gates=self._rules,
+            lease_s=settings.cluster.lease_s,
+            on_outage=settings.cluster.on_outage,
+        )
+        self.door = ClusterDoor(settings.cluster.redis, rules, "")
+        self.pool = settings.gpu
+        self._room = RoomLimits(device_gib={})
+        self._gpus: tuple[int, GpuLedger] = (0, GpuLedger())
+        telemetry.registry.register(_Gauges(self.status))
+
+    def take(self, settings: Settings, room: RoomLimits) -> None:
+        """Put the limits of a configuration in force; `room` is what there is of GPUs and host."""
+        self.pool = settings.gpu
+        self._room = self._gpus[1].limits = room
+        self._rules |= {
+            upstream.url: GateRules(
+                cap=upstream.admission.cap if upstream.admission else None,
+                sleeps=upstream.sleep is not None,
+            )
+            for upstream in settings.upstreams.values()
+        }
+        self.door.bus.limits = fingerprint(settings)
+
+    def make(self, wanted: UpstreamSettings, canary: tuple[str, str]) -> Upstream:
+        """Make an upstream whose gate is the cluster's."""
+        upstream = self.upstreams[wanted.url] = ClusterUpstream(wanted, self, canary)
+        return upstream
+
+    async def join(self) -> None:
+        """Look whether others keep the same limits; then begin. Raises CannotJoin."""
+        try:
+            told = await self.door.bus.beat(campaigns=False, epoch=0)
+        except (RedisError, OSError) as error:
+            told = None
+            self.door.say(f"Redis does not answer yet: {error}")
+        if told is not None and told.answer.owner and told.limits != self.door.bus.limits:
+            await self.door.bus.close()
+            raise CannotJoin(
+                "the limits of its upstreams differ from those of the front doors that are there "
+                f"(theirs {told.limits}, here {self.door.bus.limits}): give all the same file, or "
+                "reload theirs first"
+            )
+        self.door.start()
+
+    def gpus(self) -> GpuLedger:
+        """Return who is in which GPU's memory, for this door's time as owner."""
+        owner = self.door.node.owner
+        epoch = owner.epoch if owner is not None else 0
+        if self._gpus[0] != epoch:
+            self._gpus = (epoch, GpuLedger())
+            self._gpus[1].limits = self._room
+        return self._gpus[1]
+
+    def granted(self, address: str) -> None:
+        """Tell the gate of that address that it has its GPU."""
+        driver = self.upstreams[address].shared.driver
+        if driver is not None:
+            driver.hear_ledger()
+
+    async def remember(self, field: str, text: str) -> None:
+        """Write something down while the lease is ours; raises JournalError where it is not."""
+        owner = self.door.node.owner
+        try:
+            kept = owner and await self.door.bus.remember(owner.epoch, field, text)
+        except (RedisError, OSError) as error:
+            raise JournalError(f"cannot write the journal in Redis: {error}") from error
+        if not kept:
+            raise JournalError("another front door owns the gates, and with them the journal")
+
+    def status(self) -> Mapping[str, Any]:
+        """Return what this door is in the cluster, for operators."""
+        node = self.door.node
+        return {
+            "door": self.door.name,
+            "role": node.role,
+            "epoch": node.epoch,
+            "doors": list(node.doors),
+            "outage": node.alone is not None,
+            "on_outage": node.rules.on_outage,
+            "splits": node.alone is not None and node.alone.splits,
+            "same_limits": node.agrees,
+        }
+
+
+class _Gauges(Collector):
+    """Reads what this door is when somebody scrapes."""
+
+    def __init__(self, status: Callable[[], Mapping[str, Any]]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Yield the gauges."""
+        status = self._status()
+        role = GaugeMetricFamily(
+            "frontdoor_cluster_role", "1 for what this front door is now", labels=["role"]
+        )
+        for name in ROLES:
+            role.add_metric([name], float(name == status["role"]))
+        yield role
+        yield GaugeMetricFamily(
+            "frontdoor_cluster_doors", "Front doors that are known", value=len(status["doors"])
+        )
+
+
+class ClusterUpstream(Upstream):
+    """One address: its gate is at the door that owns the gates, its engine is asked from here."""
+
+    def __init__(
+        self, settings: UpstreamSettings, cluster: Cluster, canary: tuple[str, str]
+    ) -> None:
+        self.shared = SharedGate(
+            cluster.door,
+            settings.url,
+            settings.key,
+            limits=lambda: limits_of(self.settings),
+            build=self._build,
+            count=self._count,
+            wish=self._wish_here,
+        )
+        super().__init__(
+            settings, cluster.client, cluster.rng, keeper=cast(GateDriver, self.shared)
+        )
+        self._cluster = cluster
+        self._canary = canary
+        self._executor: EngineExecutor | None = None
+
+    # The gate, while it is here
+
+    def _build(
+        self, share: int | None, journal: Mapping[str, str]
+    ) -> tuple[GateDriver, Callable[[], None]]:
+        settings, rng = self.settings, self._cluster.rng
+        limits, policy = limits_of(settings), wake_limits_of(settings, self._cluster.pool)
+        if share is not None:
+            limits = replace(limits, cap=share)
+        if share is not None or policy is None:
+            return GateDriver(settings.key, limits, rng), lambda: None
+        kind = kinds()[settings.engine]
+        nap = SleepConfig(
+            kind=kind,
+            owner=settings.url,
+            limits=policy,
+            gpus=self._cluster.gpus(),
+            memory=read(journal.get(settings.url)) or JournalEntry(),
+            learned_s=_wake_times(journal.get(WAKES + settings.url)),
+        )
+        driver = GateDriver(settings.key, limits, rng, nap)
+        waker = EngineControlClient(
+            self._cluster.client, settings.url, kind, self._canary, driver.report
+        )
+        executor = self._executor = EngineExecutor(
+            settings.key,
+            settings.url,
+            waker,
+            cast(Journal, _SharedJournal(self._cluster)),
+            self._cluster.telemetry,
+            self._cluster.granted,
+            lambda: driver.gate.learned_s,
+        )
+        executor.change(settings.key, self._canary, self.api_key)
+
+        def command(decision: Command | Notice) -> None:
+            # What is to be remembered was written while the lease was ours; that may be over.
+            if not isinstance(decision, Perform) or self._cluster.door.may_command():
+                executor.command(decision)
+
+        driver.on_command = command
+
+        def drop() -> None:
+            driver.on_command = _drop
+            self._executor = None
+            self._cluster.door.spawn(executor.close())
+
+        return driver, drop
+
+    async def _count(self) -> int | None:
+        """Ask the engine how many sequences it runs and keeps waiting."""
+        kind = kinds()[self.settings.engine]
+        if kind.metrics is None:
+            return None
+        try:
+            answer = await self._cluster.client.ask(
+                kind.metrics.method,
+                self.settings.url + kind.metrics.path,
+                timeout_s=COUNT_TIMEOUT_S,
+                limit_bytes=COUNT_LIMIT_BYTES,
+            )
+        except UpstreamFailed:
+            return None
+        if answer.status != 200:
+            return None
+        return kind.busy(read_samples(answer.body, kind.gauges))
+
+    async def _wish_here(self, level: int) -> Answered:
+        executor, driver = self._executor, self.shared.driver
+        if executor is None or driver is None:
+            if level:
+                return Answered("sleep", Verdict.UNSUPPORTED, "it has no sleep table")
+            return Answered("wake", Verdict.DONE)
+        if level:
+            answered = executor.request("sleep", level)
+            driver.sleep_now(level)
+        else:
+            answered = executor.request("wake")
+            driver.wake_now()
+        return await answered
+
+    # Wherever it is
+
+    def lost(self) -> bool:
+        """Take that nobody answers there; tells whether the engine is worth waiting for."""
+        if self.settings.sleep is None:
+            return False
+        self._cluster.door.lost(self.settings.url)
+        return True
+
+    async def wake(self) -> Answered:
+        """Wake the engine, and return what came of it."""
+        return await self._cluster.door.wish(self.settings.url, 0)
+
+    async def sleep(self, level: int) -> Answered:
+        """Put the engine to sleep, and return what came of it."""
+        return await self._cluster.door.wish(self.settings.url, level)
+
+    def change(self, settings: UpstreamSettings, pool: GpuPoolSettings | None) -> None:
+        """Put new settings in force; they matter at the door that owns the gates."""
+        self.settings = settings
+        self.api_key = settings.read_api_key()
+        if self.shared.driver is not None:
+            wake = None if self._executor is None else wake_limits_of(settings, pool)
+            self.shared.driver.change_limits(limits_of(settings), wake)
+
+    def retire(self, let_go: Callable[[], None]) -> None:
+        """Stay until the next start: other doors may still bring requests here."""
+
+    def drain(self) -> None:
+        """Let those inside go on: they have places in the queue of all front doors."""
+        self.side_door.drain()
+
+    async def close(self) -> None:
+        """Stop timers and calls."""
+        self.shared.close()
+        self.side_door.close()
+
+
+def _drop(_: Command | Notice) -> None:
+    """Do nothing for a gate that is not ours any more."""
+
+
+class _SharedJournal:
+    """The journal of the cluster: in Redis, and written only while the lease is ours."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def remember(self, address: str, memory: JournalEntry) -> "asyncio.Future[None]":
+        """Write a memory down; it is in Redis when the future is done."""
+        return self._put(address, written(memory))
+
+    def learn(self, address: str, wake_times: Mapping[str, float]) -> "asyncio.Future[None]":
+        """Write down how long wakes take."""
+        return self._put(WAKES + address, json.dumps(dict(wake_times)))
+
+    def _put(self, field: str, text: str) -> "asyncio.Future[None]":
+        return asyncio.get_running_loop().create_task(self._cluster.remember(field, text))
+
+
+def fingerprint(settings: Settings) -> str:
+    """Return a short name of all that front doors of one cluster must agree upon."""
+    agreed = {
+        upstream.url: [
+            asdict(upstream.admission) if upstream.admission else None,
+            asdict(upstream.sleep) if upstream.sleep else None,
+            asdict(upstream.gpu) if upstream.gpu else None,
+            upstream.cooling_limit_s,
+        ]
+        for upstream in settings.upstreams.values()
+    }
+    assert settings.cluster is not None
+    shared = [agreed, settings.cluster.lease_s, settings.cluster.on_outage]
+    return sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _wake_times(text: str | None) -> dict[str, float]:
+    try:
+        return {str(depth): float(took_s) for depth, took_s in json.loads(text or "{}").items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
