@@ -47,8 +47,8 @@ drain_timeout_s = 5
 
 [routes]
 {routes}
-
-[gpu]
+"""
+POOL = """[gpu]
 memory_gib = 80
 """
 ROUTES = {"chat_default": "text", "multipart_chat_default": "ocr", "embeddings": "embed"}
@@ -71,7 +71,7 @@ TRANSITIONS = ("sleep", "wake_up", "collective_rpc", "reset_prefix_cache")
 Tables = Mapping[str, Mapping[str, object]]
 
 
-def configuration(urls: Mapping[str, str], tables: Mapping[str, Tables]) -> str:
+def configuration(urls: Mapping[str, str], tables: Mapping[str, Tables], pool: str = POOL) -> str:
     """Return a configuration for engines at `urls`; `tables[engine]["sleep"]` adds to SLEEP.
 
     An engine whose `sleep` is {} of purpose still sleeps; `{"awake": ...}` has no sleep table.
@@ -91,7 +91,7 @@ def configuration(urls: Mapping[str, str], tables: Mapping[str, Tables]) -> str:
         if "gpu" in own:
             parts.append(f"[upstreams.{key}.gpu]\n{_lines({'utilization': 0.1, **own['gpu']})}")
         parts.append(f'[models.{key}]\nupstream = "{key}"\naliases = ["{key}-*"]')
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, pool])
 
 
 def _lines(values: Mapping[str, object]) -> str:
@@ -295,6 +295,7 @@ async def house(
     state_dir: Path | None = None,
     settle: bool = True,
     mishaps_allowed: bool = False,
+    pool: str = POOL,
     **sleep: object,
 ) -> AsyncIterator[House]:
     """Run a front door before stand-ins of that release; `sleep` goes into every sleep table.
@@ -318,7 +319,7 @@ async def house(
     }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "frontdoor.toml"
-        text = configuration(urls, whole)
+        text = configuration(urls, whole, pool)
         if state_dir is not None:
             text = text.replace('"state"', json.dumps(str(state_dir)))
         path.write_text(text)

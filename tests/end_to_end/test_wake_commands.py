@@ -48,7 +48,7 @@ def test_status_wake_and_sleep_from_the_command_line(tmp_path: Path) -> None:
             await scene.until(lambda: scene.engine._counters.in_flight)
             busy = await command(scene, "sleep", "text")
             assert (busy.returncode, busy.stdout) == (1, "")
-            assert busy.stderr == "frontdoor: text: busy: 1 are inside\n"
+            assert busy.stderr == "frontdoor: text: busy: 1 is inside\n"
             await wire.reply()
 
             missing = await command(scene, "wake", "nobody")

@@ -251,9 +251,10 @@ class Gate:
         moves = [*self._close(now), *self._admission.expire(now)]
         if self._wake is None:
             return self._decide(moves, now)
+        refused = self._decide(moves, now)  # told how it stands while they are still inside
         # Those who are gone first: for them nothing needs to be woken any more.
         orders = [*self._wake.demand(self._inside, now), *self._wake.tick(now)]
-        return self._settle(self._wake, moves, orders, now)
+        return [*refused, *self._settle(self._wake, (), orders, now)]
 
     def drain(self) -> Sequence[Decision]:
         """Refuse the queue and all newcomers; those in flight run to their end."""

@@ -167,6 +167,8 @@ class Admin:
             "sleeping": gate.state in (EngineState.SLEEPING, EngineState.OFFLOADED),
             "wake_in_progress": gate.state is EngineState.WAKING,
             "wake_step": gate.wake_step,
+            "waits_for": gate.waits_for,
+            "makes_room": gate.makes_room,
             "last_activity_s": None if idle_s is None else round(idle_s, 3),
             "sleep_support": gate.sleep_support,
             "sleep_fault": gate.sleep_fault,
