@@ -61,7 +61,8 @@ def test_each_gpu_takes_a_slice_and_a_context_of_each_engine_on_it(
     assert gpu_0.used == pytest.approx(0.85 + 1.6 / 80)
     assert gpu_1.used == pytest.approx(0.85 + 0.01 + 2 * 1.6 / 80)
     assert (gpu_0.fits, gpu_1.fits) == (True, False)
-    assert str(gpu_1) == "GPU 1: 90.0% of its memory for a, b; the limit is 88.0%, 2.0% too much"
+    sum_of_both = "GPU 1: 90.0% of its memory for a, b; the limit is 88.0%, 2.0% too much"
+    assert str(gpu_1) == f"{sum_of_both} at once: they take turns"
     assert (host.used, host.limit, host.fits) == (45, 45, True)
 
 
@@ -77,7 +78,10 @@ def test_sum_that_meets_the_limit_fits_in_spite_of_rounding(
 def test_what_does_not_fit_is_a_warning_and_no_fault(write: Write) -> None:
     over = TWO_ON_TWO.replace("ram_gib = 45", "ram_gib = 44")
     assert find_warnings(load(write(over))) == [
-        "GPU 1: 90.0% of its memory for a, b; the limit is 88.0%, 2.0% too much",
+        (
+            "GPU 1: 90.0% of its memory for a, b; the limit is 88.0%, 2.0% too much at once: "
+            "they take turns"
+        ),
         "host RAM: 45.0 GiB for a, b; the limit is 44.0 GiB, 1.0 GiB too much",
     ]
 

@@ -27,6 +27,8 @@ class BudgetLine:
     unit: Literal["share", "GiB"]
     upstreams: tuple[str, ...]
     """Those that share it, in the file's order."""
+    turns: bool = False
+    """Whether some of them can sleep, so that those which do not fit together take turns."""
     unknown: tuple[str, ...] = ()
     """Those that belong into the sum and whose part the file does not give."""
 
@@ -44,6 +46,8 @@ class BudgetLine:
             return f"{text}; what there is, host.ram_gib would say"
         text += f"; the limit is {self._shown(self.limit)}"
         over = f", {self._shown(self.used - self.limit)} too much"
+        if self.turns:
+            over += " at once: they take turns"
         return text if self.fits else text + over
 
     def _shown(self, amount: float) -> str:
@@ -71,6 +75,7 @@ def _gpus(settings: Settings) -> list[BudgetLine]:
             limit=pool.limit,
             unit="share",
             upstreams=tuple(one.key for one in engines[device]),
+            turns=any(one.sleep and not one.sleep.pinned for one in engines[device]),
         )
         for device in sorted(engines)
     ]
