@@ -172,6 +172,11 @@ class EngineModel:
         self._restart_at_s = now + wait_s
         self._tell(Kind.DIED, None, now, reason)
 
+    def restart_at(self, at_s: float) -> None:
+        """Let a dead process be back then, whenever it was to be."""
+        assert self.dead
+        self._restart_at_s = at_s
+
     def next_deadline(self) -> float:
         """Return the instant at which `advance` has something to do; infinity: never."""
         if self._restart_at_s is not None:

@@ -90,7 +90,7 @@ PLANTED: Mapping[str, Patch] = MappingProxyType(
         "dropped weights are trusted": Patch(
             Engine,
             "falling",
-            "trusted=self.trusted and level < 2",
+            "trusted=self.trusted and level != 2",
             "trusted=self.trusted",
             "test_wake_table.test_what_is_about_to_be_done_is_written_down_before_it_is_done",
         ),
@@ -224,8 +224,8 @@ PLANTED: Mapping[str, Patch] = MappingProxyType(
         "the GPU is kept for ever": Patch(
             Machine,
             "_ended",
-            "self._unsure = False",
-            "pass",
+            "self._unsure = self._starting = False  # it",
+            "pass  # it",
             "test_wake_doubts.test_a_gpu_is_kept_while_a_call_may_have_its_effect_that_was_given_up",
         ),
         "the GPU is not asked for": Patch(
@@ -301,9 +301,9 @@ PLANTED: Mapping[str, Patch] = MappingProxyType(
         ),
         "a level that does not come back is used": Patch(
             Machine,
-            "_due",
-            "2 if engine.reload_fault is None else 1",
-            "2",
+            "usable_levels",
+            "if engine.reload_fault is None",
+            "if True",
             "test_wake_trouble.TestFailures.test_weights_that_cannot_be_loaded_keep_level_2_out_of_use",
         ),
         "a sleep that failed is tried at once": Patch(

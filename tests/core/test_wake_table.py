@@ -1,16 +1,34 @@
 """The transition table and the machine are one: each state with each event, and with each input."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tornado_frontdoor.core.decisions import Changed, EngineState, JournalEntry, Perform, Remember
+from tornado_frontdoor.core.decisions import (
+    Changed,
+    EngineState,
+    JournalEntry,
+    Perform,
+    Remember,
+    SleepDepth,
+)
 from tornado_frontdoor.core.wake.machine import TABLE, Gpu, WakeOrder, WakeStateMachine
 from tornado_frontdoor.core.wake.observed import EngineEvent
 from tornado_frontdoor.core.wake.policy import SleepPolicy
 from tornado_frontdoor.engines import vllm
-from tornado_frontdoor.engines.base import Report, Seen, Step, StepResult
+from tornado_frontdoor.engines.base import (
+    CANARY,
+    VERIFY_AWAKE,
+    EngineKind,
+    ProcessCall,
+    Report,
+    Seen,
+    Step,
+    StepResult,
+)
+from tornado_frontdoor.engines.process import Stoppable
 
 LIMITS = SleepPolicy(
     idle_sleep_s=100.0,
@@ -31,9 +49,9 @@ LEVEL_2 = Seen(True, 2, 0, 0, "0.33.0", "p1")
 class Bench:
     """A machine alone, whose GPU is always free."""
 
-    def __init__(self, memory: JournalEntry | None = None) -> None:
+    def __init__(self, memory: JournalEntry | None = None, kind: EngineKind = vllm.KIND) -> None:
         self.now = 0.0
-        self.machine = WakeStateMachine(LIMITS, 0.0, vllm.KIND, memory)
+        self.machine = WakeStateMachine(LIMITS, 0.0, kind, memory)
         self.orders: list[WakeOrder] = []
         self.take(self.machine.tick(0.0))
 
@@ -79,6 +97,10 @@ def down() -> Bench:
     return Bench().report(StepResult.LOST)
 
 
+def stopped() -> Bench:
+    return Bench(kind=Stoppable(vllm.KIND, 600.0, 30.0)).report(StepResult.LOST)
+
+
 def waking() -> Bench:
     bench = sleeping()
     bench.take(bench.machine.demand(1, bench.now))
@@ -97,6 +119,7 @@ IN: dict[EngineState, Callable[[], Bench]] = {
     EngineState.FALLING_ASLEEP: falling_asleep,
     EngineState.SLEEPING: sleeping,
     EngineState.OFFLOADED: offloaded,
+    EngineState.STOPPED: stopped,
     EngineState.WAKING: waking,
     EngineState.DOWN: down,
 }
@@ -254,3 +277,39 @@ def test_a_tick_leaves_nothing_for_its_instant(state):
         assert deadline_s > bench.now or not bench.orders
         bench.at(max(deadline_s, bench.now))
         assert bench.machine.next_deadline() > bench.now
+
+
+def test_an_engine_that_can_be_started_is_stopped_where_nobody_answers():
+    """And started from there, not merely waited for; what comes up is proven as ever."""
+    bench = stopped()
+    assert bench.machine.depth is SleepDepth.STOPPED
+    bench.take(bench.machine.demand(1, bench.now))
+    bench.report(StepResult.LOST)
+    assert bench.last.step.call is ProcessCall.START
+    bench.report()
+    assert bench.last.step is VERIFY_AWAKE
+    bench.report(seen=AWAKE._replace(process="p2"))
+    assert bench.last.step is CANARY
+    bench.report()
+    assert bench.machine.state is EngineState.AWAKE
+
+
+def test_a_start_that_crashes_is_a_wake_that_failed():
+    bench = stopped()
+    bench.take(bench.machine.demand(1, bench.now))
+    bench.report(StepResult.LOST).report().report(StepResult.LOST)
+    bench.at(bench.machine.next_deadline()).report(StepResult.LOST)
+    assert bench.machine.state is EngineState.UNKNOWN
+    bench.at(bench.machine.next_deadline()).report(StepResult.LOST)
+    assert bench.machine.state is EngineState.STOPPED
+    assert bench.machine.wake_backoff.failures == 1
+
+
+def test_the_deepest_tier_stops_whatever_sleeps_already():
+    kind = Stoppable(vllm.KIND, 600.0, 30.0)
+    bench = Bench(kind=kind).report(seen=LEVEL_2)
+    bench.machine.change_policy(replace(LIMITS, idle_stop_s=2000.0))
+    bench.at(2000.0).report(seen=LEVEL_2)
+    assert bench.last.step.call is ProcessCall.STOP
+    bench.report().report(StepResult.LOST)
+    assert bench.machine.state is EngineState.STOPPED

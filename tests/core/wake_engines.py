@@ -15,7 +15,7 @@ from simulator.standin.engine_values import ControlAnswer, ControlCall, Kind, Mo
 from simulator.standin.releases import profile_of
 from tornado_frontdoor.core.decisions import Perform
 from tornado_frontdoor.engines import vllm
-from tornado_frontdoor.engines.base import CANARY, Report, Seen, Step, StepResult
+from tornado_frontdoor.engines.base import CANARY, ProcessCall, Report, Role, Seen, Step, StepResult
 
 VERSIONS = ("0.16", "0.22", "0.24", "0.27", "0.30", "0.31", "0.33")
 LEVELS = {"awake": 0, "weights_offloaded": 1, "discard_all": 2}
@@ -31,6 +31,7 @@ CALLS: dict[Step, dict[str, Any]] = {
     vllm.RELOAD: {"name": "collective_rpc"},
     vllm.RESET_PREFIXES: {"name": "reset_prefix_cache"},
 }
+WAKE_BY_START = Step(Role.WAKE, "start", 600.0, ProcessCall.START)
 CHANGES_MEMORY = {*CALLS} - {vllm.RESET_PREFIXES}
 
 
@@ -49,6 +50,8 @@ class Manners(NamedTuple):
     tells_level: bool = True
     supports_sleep: bool = True
     shows_work: bool = True
+    stoppable: bool = False
+    """Whether its process can be started and stopped."""
     times: Times = Times(sleep_s=(4.0, 0.5), wake_s=(2.0, 3.0), reload_s=20.0, restart_s=60.0)
 
 
@@ -114,8 +117,15 @@ class Doorstep:
         self.collect()
         self.steps.append(step.label)
         self._asked[key] = step
+        if step.call is ProcessCall.START:
+            self._start(key)
+            return
         if self.engine.dead:
             self._answer(key, StepResult.LOST)
+            return
+        if step.call is ProcessCall.STOP:
+            self._answer(key, StepResult.DONE)
+            self.engine.kill(self.now, restart_s=inf)
             return
         fault = self._fault(step)
         if fault == "cut":
@@ -126,6 +136,26 @@ class Doorstep:
             self._answer(key, StepResult.UNSUPPORTED)
         else:
             self._control(key, step, fault)
+
+    def _start(self, key: Id) -> None:
+        """Start its process; it is ready after its restart time, unless it dies again."""
+        engine, ready_s = self.engine, self.now
+        gone = engine.dead and engine.next_deadline() == inf
+        if gone and self._rng.random() < self.manners.fault:
+            self._answer(key, StepResult.FAILED, detail="it cannot be started")
+            return
+        if engine.dead:
+            ready_s = min(engine.next_deadline(), self.now + self.manners.times.restart_s)
+            engine.restart_at(ready_s)
+            self.transitions[key] = WAKE_BY_START
+
+        def ready() -> None:
+            self.collect()
+            self.transitions.pop(key, None)
+            dead = engine.dead
+            self._answer(key, StepResult.FAILED if dead else StepResult.DONE)
+
+        self._at(ready_s, ready)
 
     def _control(self, key: Id, step: Step, fault: str) -> None:
         if step in CHANGES_MEMORY:

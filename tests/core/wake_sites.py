@@ -38,9 +38,8 @@ from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, Slee
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
 from tornado_frontdoor.engines import vllm
-from tornado_frontdoor.engines.base import CANARY, Report, Step, StepResult
-
-FALLING = {vllm.SLEEP_1, vllm.SLEEP_2, vllm.SLEEP_1_PLAIN, vllm.SLEEP_2_PLAIN}
+from tornado_frontdoor.engines.base import CANARY, EngineKind, Report, Role, Step, StepResult
+from tornado_frontdoor.engines.process import Stoppable
 
 
 class Surroundings(Protocol):
@@ -87,6 +86,9 @@ class Site:
         self.limits = limits
         self.wake_limits = wake_limits
         self.door = Doorstep(manners, world.rng, world.at, self.report, self.transfer_ended)
+        self.kind: EngineKind = vllm.KIND
+        if manners.stoppable:
+            self.kind = Stoppable(vllm.KIND, 600.0, 30.0)
         self.memory: JournalEntry | None = None
         self.learned_s: dict[str, float] = {}
         self.inside: dict[int, Caller] = {}
@@ -101,7 +103,7 @@ class Site:
     def open(self) -> None:
         """A front door starts, with what an earlier one left."""
         nap = SleepConfig(
-            kind=vllm.KIND,
+            kind=self.kind,
             limits=self.wake_limits,
             gpus=self.world.gpus,
             memory=self.memory,
@@ -268,7 +270,7 @@ class Site:
         """See that no two transitions meet on one GPU, and that nobody is inside a falling one."""
         if step.probes or step is CANARY:
             return
-        if step in FALLING:
+        if step.role is Role.SLEEP:
             waiting = 0 if self.gate.makes_room else self.gate.queued
             self.engine.sleep_began(self.gate.in_flight + waiting)
         for other in self.world.sites:

@@ -81,7 +81,7 @@ def test_an_operator_puts_to_sleep_by_level() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("query", ["?level=3", "?level=0", "?level=deep"])
+@pytest.mark.parametrize("query", ["?level=4", "?level=0", "?level=deep"])
 def test_a_level_that_is_none_is_refused(query: str) -> None:
     async def scenario() -> None:
         async with house() as door:
@@ -237,7 +237,7 @@ def test_every_view_agrees_in_every_state() -> None:
         assert (health["state"], health["sleep_depth"]) == (state, depth)
         states = engine_states((await door.admin("/metrics")).body.decode())
         assert states == {name: float(name == state) for name in states}
-        assert len(states) == 7
+        assert len(states) == 8
         seen.append(state)
 
     async def scenario() -> None:

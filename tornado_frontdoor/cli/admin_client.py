@@ -43,8 +43,8 @@ def wake(admin: str | None, model: str, *, wait: bool) -> int:
 
 def sleep(admin: str | None, model: str, level: str | None) -> int:
     """Put the engine of a model or upstream to sleep; returns the exit code."""
-    if level is not None and level not in ("1", "2"):
-        print(f"frontdoor: --level must be 1 or 2, not {level}", file=sys.stderr)
+    if level is not None and level not in ("1", "2", "3"):
+        print(f"frontdoor: --level must be 1, 2 or 3, not {level}", file=sys.stderr)
         return 2
     query = f"?level={level}" if level else ""
     return _run(lambda: _transition(admin, f"/admin/sleep/{quote(model, safe='')}{query}", model))

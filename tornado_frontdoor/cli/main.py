@@ -43,7 +43,7 @@ Options:
   --admin URL               Admin listener of the front door that is meant; else $FRONTDOOR_ADMIN,
                             else http://127.0.0.1:8010. $FRONTDOOR_ADMIN_TOKEN is sent along.
   --wait                    Until it is awake, or has failed to wake.
-  --level N                 1: weights into host memory; 2: weights dropped. Else the nearest tier.
+  --level N                 1: weights into host memory; 2: weights dropped; 3: process ended.
   -h --help                 Show this text.
   --version                 Show the version.
 

@@ -23,6 +23,7 @@ def find_contradictions(data: Data, raw: Data) -> Iterator[Found]:
     yield from _surfaces(_table(data, "surfaces"))
     for key, upstream in _tables(data, "upstreams").items():
         yield from _admission(key, _table(upstream, "admission"))
+        yield from _process(key, upstream, _table(_table(raw, "upstreams"), key))
         yield from _sleep(key, upstream, _table(_table(raw, "upstreams"), key))
     yield from _addresses(data)
     yield from _served(data, raw)
@@ -68,6 +69,24 @@ def _sleep(key: str, upstream: Data, raw: Data) -> Iterator[Found]:
             (*path, "idle_offload_s"),
             f"must not be below idle_sleep_s ({to_sleep:g}), not {to_offload:g}; 0 means never",
         )
+
+
+def _process(key: str, upstream: Data, raw: Data) -> Iterator[Found]:
+    path = ("upstreams", key)
+    process = upstream.get("process")
+    if process is None:
+        if upstream.get("engine") == "process" and "process" not in raw:
+            yield (*path, "process"), "is required where engine is process"
+        if _table(upstream, "sleep").get("idle_stop_s") and "process" not in raw:
+            yield (*path, "sleep", "idle_stop_s"), "needs a process table, to be started again by"
+        return
+    command, start, stop = (process.get(name) for name in ("command", "start", "stop"))
+    if None in (command, start, stop):
+        return
+    if bool(command) is bool(start or stop) or bool(start) is not bool(stop):
+        yield (*path, "process"), "needs either command, or start and stop"
+    if "sleep" not in raw:
+        yield (*path, "process"), "needs a sleep table, by which it is started and stopped"
 
 
 def _addresses(data: Data) -> Iterator[Found]:

@@ -228,6 +228,27 @@ class RedisUrl(Text):
         return text if isinstance(text, str) and text.startswith(schemes) else None
 
 
+class Argument(Value):
+    """One argument of a command: passed on as it is, no shell reads it."""
+
+    kind = "a text without a zero character, not empty"
+
+    def accept(self, value: object) -> object:
+        """Take what a process can be given."""
+        return value if isinstance(value, str) and value and "\0" not in value else None
+
+
+class EnginePath(Text):
+    """A path at an engine."""
+
+    kind = "a path that begins with /, of printable ASCII without blanks"
+
+    def accept(self, value: object) -> object:
+        """Take what can stand in a request line."""
+        fits = isinstance(value, str) and re.fullmatch(r"/[!-~]*", value)
+        return value if fits else None
+
+
 class FilePath(Text):
     """A path; a relative one starts at the folder of the configuration file."""
 

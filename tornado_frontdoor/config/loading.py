@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +24,7 @@ from tornado_frontdoor.config.settings import (
     HostSettings,
     LogSettings,
     ModelSettings,
+    ProcessSettings,
     RouteSettings,
     ServerSettings,
     Settings,
@@ -166,11 +168,15 @@ def _upstream(path: Path, name: str, table: Mapping[str, Any]) -> UpstreamSettin
         "admission": AdmissionSettings,
         "sleep": SleepSettings,
         "gpu": GpuSettings,
+        "process": ProcessSettings,
     }
     built: dict[str, Any] = {
         key: None if table[key] is None else settings_class(**table[key])
         for key, settings_class in inner.items()
     }
+    process = built["process"]
+    if process is not None and process.log_file is not None:
+        built["process"] = replace(process, log_file=_from(path, process.log_file))
     key_file = table["api_key_file"]
     built["api_key_file"] = None if key_file is None else _from(path, key_file)
     return UpstreamSettings(key=UpstreamKey(name), **{**table, **built})

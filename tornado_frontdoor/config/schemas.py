@@ -15,8 +15,10 @@ from tornado_frontdoor.config.fields import (
     NOT_A_TABLE,
     REQUIRED,
     YEAR_S,
+    Argument,
     ChoiceField,
     EngineName,
+    EnginePath,
     FilePath,
     Flag,
     Items,
@@ -147,6 +149,7 @@ class SleepTable(Table):
 
     idle_sleep_s = Number(least=0, most=YEAR_S)
     idle_offload_s = Number(least=0, most=YEAR_S)
+    idle_stop_s = Number(least=0, most=YEAR_S)
     hold_sleeping_s = Number(above=0, most=YEAR_S)
     hold_offloaded_s = Number(above=0, most=YEAR_S)
     hold_restarting_s = Number(above=0, most=YEAR_S)
@@ -157,6 +160,20 @@ class SleepTable(Table):
     pinned = Flag()
     canary = Flag()
     canary_path = ChoiceField("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
+
+
+class ProcessTable(Table):
+    """`[upstreams.X.process]`."""
+
+    holds = settings.ProcessSettings
+
+    command = Items(Argument())
+    start = Items(Argument())
+    stop = Items(Argument())
+    ready_path = EnginePath()
+    start_timeout_s = Number(above=0, most=YEAR_S)
+    stop_timeout_s = Number(above=0, most=3600)
+    log_file = FilePath()
 
 
 class GpuTable(Table):
@@ -188,6 +205,7 @@ class UpstreamTable(Table):
     admission = Optional(AdmissionTable)
     sleep = Optional(SleepTable)
     gpu = Optional(GpuTable)
+    process = Optional(ProcessTable)
 
 
 class DialectTable(Table):

@@ -87,6 +87,7 @@ class SleepSettings:
 
     idle_sleep_s: float = 900
     idle_offload_s: float = 10800
+    idle_stop_s: float = 0
     hold_sleeping_s: float = 30
     hold_offloaded_s: float = 180
     hold_restarting_s: float = 300
@@ -100,6 +101,20 @@ class SleepSettings:
     canary_path: Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"] = (
         "/v1/completions"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """`[upstreams.X.process]`: how the engine is started and stopped."""
+
+    command: tuple[str, ...] = ()
+    """A child of the front door's own; or, instead of it:"""
+    start: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    ready_path: str = "/health"
+    start_timeout_s: float = 600
+    stop_timeout_s: float = 30
+    log_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +149,7 @@ class UpstreamSettings:
     admission: AdmissionSettings | None = None
     sleep: SleepSettings | None = None
     gpu: GpuSettings | None = None
+    process: ProcessSettings | None = None
 
     def read_api_key(self) -> str | None:
         """Read the key that the engine asks for; None: it asks for none that we know.

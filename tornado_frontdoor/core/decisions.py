@@ -81,6 +81,7 @@ class SleepDepth(Enum):
 
     SLEEPING = "sleeping"
     OFFLOADED = "offloaded"
+    STOPPED = "stopped"
     RESTARTING = "restarting"
 
 
@@ -133,6 +134,8 @@ class EngineState(Enum):
     """Level 1: the weights are in the memory of the host."""
     OFFLOADED = "offloaded"
     """Level 2, or a level that nobody knows: the weights must be read again."""
+    STOPPED = "stopped"
+    """Level 3: its process was ended, and can be started."""
     WAKING = "waking"
     DOWN = "down"
     """Nobody answers at the address."""
@@ -155,7 +158,7 @@ class JournalEntry(NamedTuple):
     going: EngineState | None = None
     """WAKING or FALLING_ASLEEP: a transition had begun, and its end was not seen."""
     level: int = 0
-    """How deep the engine slept, or was to sleep: 0, 1 or 2."""
+    """How deep the engine slept, or was to sleep: 0 to 3."""
     trusted: bool = True
     """Whether its weights had been loaded since they were dropped: if not, awake proves nothing."""
     process: str | None = None

@@ -173,6 +173,11 @@ class Gate:
         return None if self._wake is None else self._wake.engine.reload_fault
 
     @property
+    def sleep_levels(self) -> frozenset[int]:
+        """How deep its kind of engine can be put to sleep."""
+        return frozenset() if self._wake is None else self._wake.levels
+
+    @property
     def wake_step(self) -> str | None:
         """Where a transition is, or `gpu` while it waits for that; None: there is none."""
         return None if self._wake is None else self._wake.step

@@ -11,6 +11,7 @@ DRAINING_RETRY_AFTER_S = 5.0
 _WHAT_IT_DOES = {
     SleepDepth.SLEEPING: "is waking from sleep",
     SleepDepth.OFFLOADED: "is waking from offload",
+    SleepDepth.STOPPED: "is starting",
     SleepDepth.RESTARTING: "does not answer, as when it restarts,",
 }
 

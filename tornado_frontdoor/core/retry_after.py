@@ -66,6 +66,7 @@ class RetryAfterEstimator:
 FIRST_GUESSES_S: Mapping[SleepDepth, float] = {
     SleepDepth.SLEEPING: 6.0,
     SleepDepth.OFFLOADED: 60.0,
+    SleepDepth.STOPPED: 120.0,
     SleepDepth.RESTARTING: 600.0,
 }
 """Told until a wake from that depth was seen: the long end of what a 35B model took elsewhere."""

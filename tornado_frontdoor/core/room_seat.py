@@ -15,7 +15,12 @@ from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.gpu_occupant import STOPPED, Occupant
 from tornado_frontdoor.core.wake.machine import Gpu, WakeOrder, WakeStateMachine
 
-_LEVEL_OF = {EngineState.SLEEPING: 1, EngineState.OFFLOADED: 2, EngineState.DOWN: STOPPED}
+_LEVEL_OF = {
+    EngineState.SLEEPING: 1,
+    EngineState.OFFLOADED: 2,
+    EngineState.STOPPED: STOPPED,
+    EngineState.DOWN: STOPPED,
+}
 _GONE = tuple(_LEVEL_OF)
 
 
@@ -96,13 +101,7 @@ class RoomSeat:
             weights_gib=policy.weights_gib,
             priority=policy.priority,
             pinned=policy.pinned,
-            levels=self._levels(),
+            levels=tuple(sorted(wake.usable_levels)),
             level=level,
             known=wake.state is not EngineState.UNKNOWN,
         )
-
-    def _levels(self) -> tuple[int, ...]:
-        engine = self._wake.engine
-        if engine.support is False:
-            return ()
-        return (1, 2) if engine.reload_fault is None else (1,)

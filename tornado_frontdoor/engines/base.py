@@ -52,6 +52,19 @@ class Call(NamedTuple):
     """JSON; empty: none is sent."""
 
 
+class ProcessCall(Enum):
+    """What is done with an engine's process, by the operator's commands or by us."""
+
+    START = "start"
+    """Over when it is ready."""
+    STOP = "stop"
+    """Over when nobody answers any more."""
+
+
+STOPPED = 3
+"""The level of an engine whose process was ended."""
+
+
 class Step(NamedTuple):
     """One step towards an engine: its role, its name in `wake_step`, its call, its time limit.
 
@@ -61,7 +74,7 @@ class Step(NamedTuple):
     role: Role
     label: str
     timeout_s: float
-    call: Call | None = None
+    call: Call | ProcessCall | None = None
 
     @property
     def probes(self) -> bool:
@@ -102,7 +115,10 @@ class Seen(NamedTuple):
 
     sleeping: bool
     level: int | None = None
-    """How deep: 0 awake, 1 its weights are in the host's memory, 2 they must be read again."""
+    """How deep: 0 awake, 1 its weights are in the host's memory, 2 they must be read again.
+
+    Level 3, stopped, is seen by nobody's answering.
+    """
     running: int | None = None
     waiting: int | None = None
     version: str | None = None
@@ -153,6 +169,10 @@ class EngineKind(ABC):
     """What else is asked at each probe; answered at once, or it is done without."""
     metrics: Call | None = None
     """Where its gauges are, in Prometheus' text format."""
+    levels: frozenset[int] = frozenset({1, 2})
+    """How deep it can be put to sleep."""
+    stops: bool = False
+    """Whether it can be started: then nobody's answering means that it is stopped."""
     gauges: frozenset[str] = frozenset()
     """Those that `read_state` wants to see: how many requests it runs, how many wait in it, ..."""
 
@@ -167,7 +187,7 @@ class EngineKind(ABC):
 
     @abstractmethod
     def wake_steps(self, version: str | None, level: int) -> tuple[Step, ...]:
-        """Return how to wake from level 1, or from level 2, or one that nobody knows."""
+        """Return how to wake from a level; 2 stands for one that nobody knows, too."""
 
     @abstractmethod
     def sleep_steps(self, version: str | None, level: int, *, asleep: bool) -> tuple[Step, ...]:
@@ -182,6 +202,10 @@ class EngineKind(ABC):
         if answer.status in (404, 405, 501):
             return StepResult.UNSUPPORTED
         return StepResult.DONE if answer.status == 200 else StepResult.FAILED
+
+    def at(self, ready_path: str) -> "EngineKind":
+        """Return the kind for an engine that tells at that path when it is ready."""
+        return self
 
     def retries_wakes(self, version: str | None) -> bool:
         """Tell whether a step that wakes may be tried again after it failed."""

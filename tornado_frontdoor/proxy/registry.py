@@ -18,10 +18,13 @@ from tornado_frontdoor.core.decisions import JournalEntry
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.gpu_occupant import RoomLimits
 from tornado_frontdoor.engines import kinds
+from tornado_frontdoor.engines.base import EngineKind
+from tornado_frontdoor.engines.process import Stoppable
 from tornado_frontdoor.proxy.curl.client import UpstreamClient
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.engine.journal import Journal
+from tornado_frontdoor.proxy.engine.process import STOP_MARGIN_S, EngineProcess
 from tornado_frontdoor.proxy.gate_driver import SleepConfig
 from tornado_frontdoor.proxy.telemetry import GateReading, Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream, wake_limits_of
@@ -98,7 +101,7 @@ class UpstreamRegistry:
         if limits is None:
             return Upstream(wanted, self.client, self._rng)
         assert self._journal is not None
-        kind = kinds()[wanted.engine]
+        kind = _kind_of(wanted)
         memory, learned_s = self._journal.recall(wanted.url)
         nap = SleepConfig(
             kind=kind,
@@ -112,6 +115,9 @@ class UpstreamRegistry:
         waker = EngineControlClient(
             self.client, wanted.url, kind, _canary(wanted, settings), upstream.keeper.report
         )
+        if wanted.process is not None:
+            log = wanted.process.log_file or settings.server.state_dir / f"{wanted.key}.log"
+            waker.process = EngineProcess(wanted.process, log, waker.answers)
         gate = upstream.keeper.gate
         upstream.join(
             EngineExecutor(
@@ -170,6 +176,17 @@ def _room_limits(settings: Settings) -> RoomLimits:
         stay_factor=pool.stay_factor,
         max_turn_wait_s=pool.max_turn_wait_s,
     )
+
+
+def _kind_of(wanted: UpstreamSettings) -> EngineKind:
+    """Return the kind of an engine, which a `process` table lets be stopped, too."""
+    kind = kinds()[wanted.engine]
+    process = wanted.process
+    if process is None:
+        return kind
+    # Its limits come first, and what they end is told; these are for a driver that does not answer.
+    stop_s = process.stop_timeout_s + 2 * STOP_MARGIN_S
+    return Stoppable(kind.at(process.ready_path), process.start_timeout_s + stop_s, stop_s)
 
 
 def _canary(wanted: UpstreamSettings, settings: Settings) -> tuple[str, str]:

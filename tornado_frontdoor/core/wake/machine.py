@@ -2,8 +2,8 @@
 
 Four machines stand here side by side, each in one place of `WakeStateMachine`:
 
-- the engine, `state`: UNKNOWN, AWAKE, FALLING_ASLEEP, SLEEPING, OFFLOADED, WAKING, DOWN; `TABLE`
-  has its arrows;
+- the engine, `state`: UNKNOWN, AWAKE, FALLING_ASLEEP, SLEEPING, OFFLOADED, STOPPED, WAKING, DOWN;
+  `TABLE` has its arrows;
 - the transition, `transition`: none, not committed (nothing is done yet: droppable), committed;
 - the call under way, `_call`: none, a step that is being written down, a step that is being made;
 - the GPU, `_gpu`: NOT_ASKED, ASKED, GRANTED. It is kept while `_unsure`: a call may yet have its
@@ -45,10 +45,25 @@ from tornado_frontdoor.core.decisions import (
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
 from tornado_frontdoor.core.wake.operator_requests import OperatorRequests, sleep_answer
 from tornado_frontdoor.core.wake.policy import Backoff, SleepPolicy
-from tornado_frontdoor.core.wake.sequence import NextAction, Transition, sleep_run, wake_run
-from tornado_frontdoor.engines.base import PROBE, EngineKind, Report, Role, Step, StepResult
+from tornado_frontdoor.core.wake.sequence import (
+    DEPTH_OF,
+    NextAction,
+    Transition,
+    sleep_run,
+    wake_run,
+)
+from tornado_frontdoor.engines.base import (
+    PROBE,
+    EngineKind,
+    ProcessCall,
+    Report,
+    Role,
+    Step,
+    StepResult,
+)
+from tornado_frontdoor.engines.base import STOPPED as LEVEL_STOPPED
 
-UNKNOWN, AWAKE, FALLING_ASLEEP, SLEEPING, OFFLOADED, WAKING, DOWN = EngineState
+UNKNOWN, AWAKE, FALLING_ASLEEP, SLEEPING, OFFLOADED, STOPPED, WAKING, DOWN = EngineState
 
 TABLE: Mapping[EngineState, Mapping[EngineEvent, EngineState]] = {
     UNKNOWN: {
@@ -57,6 +72,7 @@ TABLE: Mapping[EngineState, Mapping[EngineEvent, EngineState]] = {
         EngineEvent.FOUND_DOUBTFUL: WAKING,
         EngineEvent.FOUND_SLEEPING: SLEEPING,
         EngineEvent.FOUND_OFFLOADED: OFFLOADED,
+        EngineEvent.FOUND_STOPPED: STOPPED,
         # A call that timed out may still be under way, so nothing else may begin.
         EngineEvent.FOUND_BUSY: UNKNOWN,
         EngineEvent.LOST: DOWN,
@@ -69,6 +85,7 @@ TABLE: Mapping[EngineState, Mapping[EngineEvent, EngineState]] = {
         # Out of band. Requests inside it wait there: they count as inside, so it is woken.
         EngineEvent.FOUND_SLEEPING: SLEEPING,
         EngineEvent.FOUND_OFFLOADED: OFFLOADED,
+        EngineEvent.FOUND_STOPPED: STOPPED,
         EngineEvent.FOUND_BUSY: AWAKE,  # busy with a control call is not down
         EngineEvent.LOST: DOWN,
     },
@@ -78,6 +95,7 @@ TABLE: Mapping[EngineState, Mapping[EngineEvent, EngineState]] = {
         EngineEvent.WANTED: WAKING,
         EngineEvent.FOUND_SLEEPING: SLEEPING,
         EngineEvent.FOUND_OFFLOADED: OFFLOADED,
+        EngineEvent.FOUND_STOPPED: STOPPED,
         EngineEvent.LOST: DOWN,
         EngineEvent.FAILED: UNKNOWN,
     },
@@ -89,6 +107,7 @@ TABLE: Mapping[EngineState, Mapping[EngineEvent, EngineState]] = {
         EngineEvent.FOUND_AWAKE: WAKING,  # out of band; the proof is still ours to make
         EngineEvent.FOUND_SLEEPING: SLEEPING,
         EngineEvent.FOUND_OFFLOADED: OFFLOADED,
+        EngineEvent.FOUND_STOPPED: STOPPED,
         EngineEvent.FOUND_BUSY: SLEEPING,
         EngineEvent.LOST: DOWN,
     },
@@ -102,13 +121,24 @@ TABLE: Mapping[EngineState, Mapping[EngineEvent, EngineState]] = {
         EngineEvent.FOUND_DOUBTFUL: WAKING,
         EngineEvent.FOUND_SLEEPING: SLEEPING,  # a new process, put to sleep out of band
         EngineEvent.FOUND_OFFLOADED: OFFLOADED,
+        EngineEvent.FOUND_STOPPED: STOPPED,
         EngineEvent.FOUND_BUSY: OFFLOADED,
+        EngineEvent.LOST: DOWN,
+    },
+    STOPPED: {
+        EngineEvent.WANTED: WAKING,
+        EngineEvent.FOUND_AWAKE: WAKING,  # started out of band; the proof is still ours to make
+        EngineEvent.FOUND_SLEEPING: SLEEPING,
+        EngineEvent.FOUND_OFFLOADED: OFFLOADED,
+        EngineEvent.FOUND_STOPPED: STOPPED,
+        EngineEvent.FOUND_BUSY: STOPPED,
         EngineEvent.LOST: DOWN,
     },
     WAKING: {
         # Called off before the first step: nobody is there any more who wanted it.
         EngineEvent.FOUND_SLEEPING: SLEEPING,
         EngineEvent.FOUND_OFFLOADED: OFFLOADED,
+        EngineEvent.FOUND_STOPPED: STOPPED,
         EngineEvent.LOST: DOWN,
         EngineEvent.PROVEN: AWAKE,
         EngineEvent.FAILED: UNKNOWN,
@@ -118,6 +148,7 @@ TABLE: Mapping[EngineState, Mapping[EngineEvent, EngineState]] = {
         EngineEvent.FOUND_DOUBTFUL: WAKING,
         EngineEvent.FOUND_SLEEPING: SLEEPING,
         EngineEvent.FOUND_OFFLOADED: OFFLOADED,
+        EngineEvent.FOUND_STOPPED: STOPPED,
         EngineEvent.FOUND_BUSY: DOWN,
         EngineEvent.LOST: DOWN,
     },
@@ -132,7 +163,8 @@ FIRST_GAP_S = 0.25
 LONGEST_GAP_WANTED_S = 1.0
 LONGEST_GAP_S = 10.0
 
-_ASLEEP = (SLEEPING, OFFLOADED)
+_ASLEEP = (SLEEPING, OFFLOADED, STOPPED)
+_FOUND = {1: EngineEvent.FOUND_SLEEPING, LEVEL_STOPPED: EngineEvent.FOUND_STOPPED}
 _FOUND_NOT_ASLEEP = (EngineEvent.FOUND_AWAKE, EngineEvent.FOUND_DOUBTFUL)
 
 
@@ -200,6 +232,8 @@ class WakeStateMachine:
         self._call: OpenCall | None = None
         self._gpu = Lock.NOT_ASKED
         self._unsure = memory.going is not None  # a call may be under way that nobody waits for
+        # So may a start, of which nobody's answering is no end: it is begun again, wanted or not.
+        self._starting = memory.going is WAKING and memory.level == LEVEL_STOPPED
         self._written = memory._replace(going=None)  # what the journal was told last
         # A wake that had begun is finished, wanted or not.
         self._requests = OperatorRequests(wake=memory.going is WAKING)
@@ -225,6 +259,19 @@ class WakeStateMachine:
             return None
         run = self.transition
         return self._depth() if run is None or run.depth is None else run.depth
+
+    @property
+    def levels(self) -> frozenset[int]:
+        """How deep an engine of its kind can be put to sleep."""
+        return self._kind.levels
+
+    @property
+    def usable_levels(self) -> frozenset[int]:
+        """How deep this one can be put to sleep, as far as is known."""
+        engine, levels = self.engine, self._kind.levels
+        if engine.support is False:
+            levels &= {LEVEL_STOPPED}
+        return levels if engine.reload_fault is None else levels - {2}
 
     @property
     def step(self) -> str | None:
@@ -326,7 +373,7 @@ class WakeStateMachine:
     def room_refused(self, now: float) -> bool:
         """Whether it was to make room and cannot: it does work of somebody else, or failed."""
         waits = self._room is not None and self.transition is None
-        unable = self._requests.wake or not self.engine.support
+        unable = self._requests.wake or self.engine.support is None or not self.usable_levels
         return waits and (unable or self.sleep_backoff.on(now))
 
     def never_fits(self, why: str, now: float) -> Sequence[WakeOrder]:
@@ -335,8 +382,7 @@ class WakeStateMachine:
         if run is not None and run.wakes and not run.committed:
             self.why = why
             self.wake_backoff = self.wake_backoff.failed(now)
-            asleep = self.engine.level == 1
-            self._happen(EngineEvent.FOUND_SLEEPING if asleep else EngineEvent.FOUND_OFFLOADED, now)
+            self._happen(_FOUND.get(self.engine.level, EngineEvent.FOUND_OFFLOADED), now)
         return self._consider(now)
 
     def drain(self, now: float) -> Sequence[WakeOrder]:
@@ -363,7 +409,9 @@ class WakeStateMachine:
     def sleep(self, level: int, now: float) -> Sequence[WakeOrder]:
         """Take an operator's request for level 1 or 2; `Answered` tells what comes of it."""
         run = self.transition
-        answer = sleep_answer(level, self.state, self.engine, run, self._why_busy())
+        answer = sleep_answer(
+            level, self.state, self.engine, run, self._why_busy(), self._kind.levels
+        )
         if answer is not None:
             self._orders.append(answer)  # an earlier request that is under way is not answered
             return self._consider(now)
@@ -381,7 +429,7 @@ class WakeStateMachine:
 
     @property
     def _wanted(self) -> bool:
-        return self._requests.wake or self._inside > 0
+        return self._requests.wake or self._inside > 0 or self._starting
 
     def _why_busy(self) -> str:
         if self._inside:
@@ -393,7 +441,7 @@ class WakeStateMachine:
     def _depth(self) -> SleepDepth:
         if self.down_since_s is not None:
             return SleepDepth.RESTARTING
-        return SleepDepth.SLEEPING if self.engine.level == 1 else SleepDepth.OFFLOADED
+        return DEPTH_OF.get(self.engine.level, SleepDepth.OFFLOADED)
 
     def _consider(self, now: float) -> Sequence[WakeOrder]:
         """Begin what is due, drop what is not wanted any more, and return all there is to do."""
@@ -423,20 +471,18 @@ class WakeStateMachine:
             self._end()
             self._probe_later(now)
         elif run.optional and (self._draining or not self._wanted):
-            asleep = self.engine.level == 1
-            self._happen(EngineEvent.FOUND_SLEEPING if asleep else EngineEvent.FOUND_OFFLOADED, now)
+            self._happen(_FOUND.get(self.engine.level, EngineEvent.FOUND_OFFLOADED), now)
 
     def _due(self) -> tuple[float, int]:
         """Return when idleness will want it asleep or deeper asleep, and how deep."""
         engine = self.engine
-        if self._draining or not engine.support:
+        if self._draining or engine.support is None:
             return inf, 0
-        if self.state in _ASLEEP and engine.weights_on_gpu:
+        if self.state in (SLEEPING, OFFLOADED) and engine.weights_on_gpu:
             return self.sleep_backoff.until_s, 2 if self.state is OFFLOADED else 1
-        if self.state not in (AWAKE, SLEEPING):
+        if self.state not in (AWAKE, SLEEPING, OFFLOADED):
             return inf, 0
-        deepest = 2 if engine.reload_fault is None else 1
-        tiers = self.policy.tiers(engine.level, deepest)
+        tiers = self.policy.tiers(engine.level, self.usable_levels)
         if not tiers:
             return inf, 0
         first_s = self._idle_from_s + min(idle_s for idle_s, _ in tiers)
@@ -469,6 +515,7 @@ class WakeStateMachine:
         run, call = self.transition, self._call
         if call is not None and not call.writes:
             self._unsure |= call.step.changes
+            self._starting |= call.step.call is ProcessCall.START
         self.transition = self._call = None
         if run is not None and not run.committed and self._written.going is not None:
             self._remember(None)  # it was written down and never done
@@ -533,12 +580,17 @@ class WakeStateMachine:
             return self._after_writing(run, report, now)
         event = self._read(report) if step.probes else None
         blind = report.ending in (StepResult.TIMED_OUT, StepResult.LOST)
-        if event is not None and event is not EngineEvent.FOUND_BUSY:
-            self._unsure = False  # it runs behind all else, so all else is over
+        starts = step.call is ProcessCall.START
+        proof = event is not EngineEvent.FOUND_STOPPED or not self._starting
+        if event is not None and event is not EngineEvent.FOUND_BUSY and proof:
+            self._unsure = self._starting = False  # it runs behind all else, so all else is over
             self._free_gpu()
         elif blind and step.changes:
             self._unsure = True
-        if report.ending is StepResult.LOST:
+            self._starting |= starts
+        elif starts:
+            self._unsure = self._starting = False
+        if report.ending is StepResult.LOST and event in (None, EngineEvent.LOST):
             self.why = f"{step.label}: {report.detail or 'nobody is there'}"
             return EngineEvent.LOST
         if run is None:

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import EngineState, JournalEntry
-from tornado_frontdoor.engines.base import EngineKind, Report, Role, Seen, Step, StepResult
+from tornado_frontdoor.engines.base import STOPPED, EngineKind, Report, Role, Seen, Step, StepResult
 
 LONGEST_PATIENCE = 16.0
 """The time limit of probes doubles up to so many times while they are not answered."""
@@ -36,6 +36,8 @@ class EngineEvent(Enum):
     """A probe: level 1."""
     FOUND_OFFLOADED = auto()
     """A probe: level 2, or a level that nobody knows."""
+    FOUND_STOPPED = auto()
+    """A probe: nobody is there, and its process can be started."""
     FOUND_BUSY = auto()
     """A probe was not answered in time; or what it found must wait for the end of a pause."""
     LOST = auto()
@@ -96,7 +98,7 @@ class ObservedEngine:
 
     def falling(self, level: int) -> "ObservedEngine":
         """Return it once a sleep of that level may have been asked for."""
-        return replace(self, level=level, trusted=self.trusted and level < 2)
+        return replace(self, level=level, trusted=self.trusted and level != 2)
 
     def given_up(
         self, kind: EngineKind, steps: tuple[Step, ...], index: int, why: str
@@ -120,7 +122,11 @@ class ObservedEngine:
         """
         match report.ending:
             case StepResult.LOST:
-                return Reading(self, EngineEvent.LOST)
+                if not kind.stops:
+                    return Reading(self, EngineEvent.LOST)
+                # What starts anew has loaded its weights; what was done to the old one is gone.
+                known = ObservedEngine(level=STOPPED, support=self.support)
+                return Reading(known, EngineEvent.FOUND_STOPPED)
             case StepResult.TIMED_OUT:
                 return self._impatient()
             case StepResult.UNSUPPORTED:

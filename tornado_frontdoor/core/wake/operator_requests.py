@@ -1,12 +1,14 @@
 """What operators ask for, each answered once: by what came of it, or at once. Values only."""
 
+from collections.abc import Set
 from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import Answered, EngineState, Verdict
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
 from tornado_frontdoor.core.wake.sequence import Transition
+from tornado_frontdoor.engines.base import STOPPED
 
-_ASLEEP = (EngineState.SLEEPING, EngineState.OFFLOADED)
+_ASLEEP = (EngineState.SLEEPING, EngineState.OFFLOADED, EngineState.STOPPED)
 _BROKEN = (EngineEvent.FAILED, EngineEvent.LOST)
 
 
@@ -41,15 +43,21 @@ class OperatorRequests(NamedTuple):
 
 
 def sleep_answer(
-    level: int, state: EngineState, engine: ObservedEngine, run: Transition | None, busy: str
+    level: int,
+    state: EngineState,
+    engine: ObservedEngine,
+    run: Transition | None,
+    busy: str,
+    levels: Set[int],
 ) -> Answered | None:
     """Return the answer to a request for sleep that need not be tried; None: it has to be.
 
-    `busy` says what speaks against it from outside, if anything.
+    `busy` says what speaks against it from outside, if anything; `levels` are those of its kind.
     """
     other = run is not None and (run.wakes or run.committed) and run.level != level
-    if engine.support is False:
-        return Answered("sleep", Verdict.UNSUPPORTED, "the engine has no sleep mode", level)
+    if level not in levels or (level != STOPPED and engine.support is False):
+        lacks = f"level {level}" if level not in levels else "sleep mode"
+        return Answered("sleep", Verdict.UNSUPPORTED, f"the engine has no {lacks}", level)
     if busy:
         return Answered("sleep", Verdict.BUSY, busy, level)
     if other or state in (EngineState.UNKNOWN, EngineState.DOWN):

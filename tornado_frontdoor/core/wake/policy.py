@@ -3,6 +3,7 @@
 Field names are the settings of `[upstreams.X.sleep]`, where their meaning and defaults are.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 from math import inf
 
@@ -38,11 +39,12 @@ class SleepPolicy:
     asleep_gib: float = 0.0
     weights_gib: float = 0.0
     priority: int = 0
+    idle_stop_s: float = 0.0
     probe_period_s: float = 5.0
     """Between probes of an engine at rest: how long what is done out of band stays unnoticed."""
 
     def __post_init__(self) -> None:
-        for name in ("idle_sleep_s", "idle_offload_s"):
+        for name in ("idle_sleep_s", "idle_offload_s", "idle_stop_s"):
             if not 0 <= getattr(self, name) < inf:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         for name in ("hold_sleeping_s", "hold_offloaded_s", "hold_restarting_s", "probe_period_s"):
@@ -50,7 +52,10 @@ class SleepPolicy:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
     def hold_s(self, depth: SleepDepth) -> float:
-        """Return how long anyone is held for an engine of that depth."""
+        """Return how long anyone is held for an engine of that depth.
+
+        One that is stopped has to start, as one that restarts.
+        """
         if depth is SleepDepth.SLEEPING:
             return self.hold_sleeping_s
         return self.hold_offloaded_s if depth is SleepDepth.OFFLOADED else self.hold_restarting_s
@@ -59,19 +64,22 @@ class SleepPolicy:
         """Return when who was held in vain should come back."""
         if depth is SleepDepth.SLEEPING:
             return self.retry_after_sleeping_s
-        if depth is SleepDepth.OFFLOADED:
+        if depth in (SleepDepth.OFFLOADED, SleepDepth.STOPPED):
             return self.retry_after_offloaded_s
         return self.retry_after_restarting_s
 
-    def tiers(self, level: int, deepest: int) -> tuple[tuple[float, int], ...]:
+    def tiers(self, level: int, levels: Set[int]) -> tuple[tuple[float, int], ...]:
         """Return the (idle seconds, level) that an engine at `level` has before it, deepest first.
 
-        `deepest` is the level beyond which this engine must not go.
+        `levels` are those that it may be put to; where 2 is none of them, 1 stands in for it.
         """
         if self.pinned:
             return ()
-        both = ((self.idle_offload_s, min(2, deepest)), (self.idle_sleep_s, 1))
-        return tuple((idle_s, to) for idle_s, to in both if idle_s > 0 and to > level)
+        offload = 2 if 2 in levels else 1
+        all_three = ((self.idle_stop_s, 3), (self.idle_offload_s, offload), (self.idle_sleep_s, 1))
+        return tuple(
+            (idle_s, to) for idle_s, to in all_three if idle_s > 0 and to > level and to in levels
+        )
 
 
 @dataclass(frozen=True, slots=True)

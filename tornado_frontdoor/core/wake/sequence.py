@@ -20,6 +20,7 @@ from tornado_frontdoor.engines.base import (
     CANARY,
     PROBE,
     PROBE_IDLE,
+    STOPPED,
     VERIFY_ASLEEP,
     VERIFY_AWAKE,
     EngineKind,
@@ -35,9 +36,12 @@ _NOT_ASLEEP = (EngineEvent.FOUND_AWAKE, EngineEvent.FOUND_DOUBTFUL)
 _LEVEL_FOUND: Mapping[EngineEvent, int] = {
     EngineEvent.FOUND_AWAKE: 0,
     EngineEvent.FOUND_SLEEPING: 1,
+    EngineEvent.FOUND_STOPPED: STOPPED,
 }
 
 
+DEPTH_OF: Mapping[int, SleepDepth] = {1: SleepDepth.SLEEPING, STOPPED: SleepDepth.STOPPED}
+"""Any other level is one from which weights must be read again."""
 CANARIES = 6
 """How many may go unanswered: on new weights a first token can take most of a minute."""
 
@@ -157,7 +161,7 @@ class Transition:
         level = _LEVEL_FOUND.get(event, 2)
         depth = self.depth
         if level and depth is not SleepDepth.RESTARTING:
-            depth = SleepDepth.SLEEPING if level == 1 else SleepDepth.OFFLOADED
+            depth = DEPTH_OF.get(level, SleepDepth.OFFLOADED)
         steps = wake_steps(kind, engine.version, level, canary=canary)
         return replace(self, steps=steps, index=-1, depth=depth)
 

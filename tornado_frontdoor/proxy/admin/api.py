@@ -119,9 +119,10 @@ class Admin:
         upstream = self._upstream_of(name)
         if upstream is None:
             return _unknown(name)
-        level = query.get("level", "1")
-        if level not in ("1", "2"):
-            return _json(400, {"error": f"level must be 1 or 2, not {level}"})
+        first = min(upstream.keeper.gate.sleep_levels, default=1)
+        level = query.get("level", str(first))
+        if level not in ("1", "2", "3"):
+            return _json(400, {"error": f"level must be 1, 2 or 3, not {level}"})
         return self._sleep_and_wait(upstream, int(level))
 
     async def _sleep_and_wait(self, upstream: Upstream, level: int) -> Document:
@@ -164,7 +165,8 @@ class Admin:
             "state": upstream.state,
             "sleep_depth": upstream.sleep_depth,
             "running": gate.state not in (EngineState.UNKNOWN, EngineState.DOWN),
-            "sleeping": gate.state in (EngineState.SLEEPING, EngineState.OFFLOADED),
+            "sleeping": gate.state
+            in (EngineState.SLEEPING, EngineState.OFFLOADED, EngineState.STOPPED),
             "wake_in_progress": gate.state is EngineState.WAKING,
             "wake_step": gate.wake_step,
             "waits_for": gate.waits_for,

@@ -11,13 +11,22 @@ from collections.abc import Callable
 
 from tornado_frontdoor.core.decisions import Perform
 from tornado_frontdoor.core.printable import printable
-from tornado_frontdoor.engines.base import Call, EngineKind, Report, Role, StepResult
+from tornado_frontdoor.engines.base import (
+    PROBE,
+    Call,
+    EngineKind,
+    ProcessCall,
+    Report,
+    Role,
+    StepResult,
+)
 from tornado_frontdoor.proxy.curl.client import (
     TransferEnd,
     UpstreamAnswer,
     UpstreamClient,
     UpstreamFailed,
 )
+from tornado_frontdoor.proxy.engine.process import EngineProcess
 from tornado_frontdoor.proxy.engine.prometheus_text import read_samples
 
 LOG = logging.getLogger("frontdoor")
@@ -44,6 +53,8 @@ class EngineControlClient:
         self._kind = kind
         self.canary = canary
         self.report = report
+        self.process: EngineProcess | None = None
+        """Of an engine that is started and stopped."""
         self.api_key: str | None = None
         """What the engine asks for, if we know it."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -59,6 +70,8 @@ class EngineControlClient:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.process is not None:
+            await self.process.close()
 
     async def _perform(self, command: Perform) -> None:
         try:
@@ -78,6 +91,10 @@ class EngineControlClient:
             return await self._probe(command)
         call = self._kind.canary(*self.canary) if step.role is Role.CANARY else step.call
         assert call is not None, f"a {step.role.value} step without a call"
+        if isinstance(call, ProcessCall):
+            assert self.process is not None, "its kind has a process, and its settings none"
+            result, detail = await self.process.carry_out(call)
+            return Report(command.number, result, detail=detail)
         answer = await self._ask(call, command.timeout_s)
         return Report(command.number, self._kind.result(step, answer), detail=_detail(answer))
 
@@ -108,6 +125,15 @@ class EngineControlClient:
         except UpstreamFailed:
             return b""
         return answer.body if answer.status == 200 else b""
+
+    async def answers(self) -> StepResult:
+        """Tell whether anybody answers at the address, and whether it is ready."""
+        try:
+            answer = await self._ask(self._kind.state, BESIDE_S)
+        except UpstreamFailed as failed:
+            silent = failed.end is TransferEnd.SILENT
+            return StepResult.TIMED_OUT if silent else StepResult.LOST
+        return self._kind.result(PROBE, answer)
 
     def _credentials(self) -> list[tuple[str, str]]:
         return [] if self.api_key is None else [("Authorization", f"Bearer {self.api_key}")]
