@@ -181,7 +181,7 @@ def test_looks_that_take_too_long_are_given_longer(scene):
 
 
 def test_a_wake_found_by_the_look_is_not_done_twice(scene):
-    """Case V19: another hand, or an earlier front door, has just woken it."""
+    """Case V19: out of band, or by an earlier front door, it was just woken."""
     site = scene.site(asleep=1)
     scene.hand(site, "wake_up")
     scene.pass_s(2.5)
@@ -205,7 +205,7 @@ def test_an_offloaded_engine_that_another_hand_woke_is_not_trusted(scene):
 
 
 def test_half_awake_is_not_awake(scene):
-    """Case V20: another hand woke its cache and nothing else."""
+    """Case V20: its cache was woken out of band and nothing else."""
     site = scene.site(asleep=2)
     scene.hand(site, "wake_up", tags=("kv_cache",))
     scene.pass_s(10.0)

@@ -105,6 +105,8 @@ def test_a_child_is_started_for_who_comes_and_ended_when_idle(tmp_path: Path) ->
             assert (entry["state"], entry["sleep_depth"]) == ("stopped", "stopped")
             assert text_of(await door.call(CHAT, chat_with())) == WORDS
             assert (tmp_path / "state" / "text.log").exists()
+            told = (await door.admin("/admin/status")).json["upstreams"]["text"]
+            assert told["estimated_wake_seconds"]["stopped"] > 0
         assert not listening(port), "it ends with the front door"
 
     asyncio.run(scenario())
@@ -153,10 +155,11 @@ def test_nothing_of_a_child_is_left_when_the_front_door_is_killed(tmp_path: Path
         path.write_text(text)
         door = DoorProcess(path)
         await door.start()
-        reply = await door.ask()
-        assert text_of(reply) == WORDS
-        assert listening(port)
-        await door.end(signal.SIGKILL)
+        try:
+            assert text_of(await door.ask()) == WORDS
+            assert listening(port)
+        finally:
+            await door.end(signal.SIGKILL)
         async with asyncio.timeout(15):
             while listening(port):  # noqa: ASYNC110 - another process ends
                 await asyncio.sleep(0.05)

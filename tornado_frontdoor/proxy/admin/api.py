@@ -12,6 +12,7 @@ from tornado_frontdoor import __version__
 from tornado_frontdoor.core.catalog import Catalog
 from tornado_frontdoor.core.decisions import Answered, EngineState, Verdict
 from tornado_frontdoor.core.printable import quoted
+from tornado_frontdoor.engines.base import STOPPED
 from tornado_frontdoor.proxy.admin.guard import WRONG_TOKEN_DELAY_S, Denial, Guard
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.telemetry import Telemetry
@@ -158,6 +159,7 @@ class Admin:
         key = upstream.settings.key
         idle_s = gate.idle_for_s()
         oldest_s = gate.oldest_wait_s
+        stops = STOPPED in gate.sleep_levels
         learned_s = gate.learned_s
         return {
             "url": upstream.settings.url,
@@ -182,7 +184,8 @@ class Admin:
             "queue": gate.limits.queue if gate.limits.cap is not None else None,
             "wakes_total": gate.wakes_total,
             "estimated_wake_seconds": {
-                depth: learned_s.get(depth) for depth in ("sleeping", "offloaded")
+                depth: learned_s.get(depth)
+                for depth in ("sleeping", "offloaded", *(("stopped",) if stops else ()))
             },
         }
 

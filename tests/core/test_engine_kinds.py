@@ -1,0 +1,146 @@
+"""What every kind of engine must keep, whatever it speaks: the wake machine leans on it."""
+
+import json
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tornado_frontdoor.core.wake.sequence import sleep_steps, wake_steps
+from tornado_frontdoor.engines import DEFAULT_KIND, kinds
+from tornado_frontdoor.engines.base import (
+    CANARY,
+    CANARY_BODIES,
+    PROBE,
+    PROBE_IDLE,
+    STOPPED,
+    VERIFY_ASLEEP,
+    VERIFY_AWAKE,
+    Call,
+    EngineKind,
+    ProcessCall,
+    Role,
+    Sample,
+    Seen,
+    StepResult,
+)
+from tornado_frontdoor.engines.process import Stoppable
+
+KINDS = {
+    **kinds(),
+    **{f"{name}, stoppable": Stoppable(kind, 600.0, 30.0) for name, kind in kinds().items()},
+}
+VERSIONS = (None, "0.8.5", "0.16.0", "0.24.0", "0.33.0", "nonsense")
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+class Answered(NamedTuple):
+    """An answer of an engine."""
+
+    status: int
+    body: bytes = b"{}"
+
+
+def ways_down(kind: EngineKind) -> list[tuple[str | None, int, bool]]:
+    return [
+        (version, level, asleep)
+        for version in VERSIONS
+        for level in kind.levels
+        for asleep in (False, True)
+        if not (asleep and level == 1)
+    ]
+
+
+def test_the_default_is_one_and_each_has_its_own_name() -> None:
+    assert DEFAULT_KIND in kinds()
+    assert all(kind.name == name for name, kind in kinds().items())
+
+
+@every_kind
+def test_a_fall_is_from_idle_by_one_sleep_to_a_proof(kind: EngineKind) -> None:
+    for version, level, asleep in ways_down(kind):
+        steps = sleep_steps(kind, version, level, asleep=asleep)
+        assert steps[0] is PROBE_IDLE
+        assert steps[-2].role is Role.SLEEP
+        assert steps[-1] is VERIFY_ASLEEP
+        assert [step.role for step in steps].count(Role.SLEEP) == 1
+        roles = [step.role for step in steps]
+        if Role.WAKE in roles:  # awake for a moment, it may have begun the work of others
+            assert PROBE_IDLE in steps[roles.index(Role.WAKE) :]
+
+
+@pytest.mark.parametrize("canary", [True, False])
+@every_kind
+def test_a_wake_ends_with_its_proof_and_weights_come_before_the_rest(
+    kind: EngineKind, canary: bool
+) -> None:
+    for version in VERSIONS:
+        for level in kind.levels:
+            steps = wake_steps(kind, version, level, canary=canary)
+            end = (VERIFY_AWAKE, CANARY) if canary else (VERIFY_AWAKE,)
+            assert steps[-len(end) :] == end
+            roles = [step.role for step in steps[: -len(end)]]
+            assert roles
+            assert set(roles) <= {Role.WAKE, Role.WAKE_WEIGHTS, Role.LOAD_WEIGHTS, Role.TIDY}
+            if Role.WAKE_WEIGHTS in roles:
+                assert roles.index(Role.WAKE_WEIGHTS) < roles.index(Role.LOAD_WEIGHTS)
+
+
+@every_kind
+def test_steps_say_what_they_do_and_for_how_long(kind: EngineKind) -> None:
+    for version, level, asleep in ways_down(kind):
+        for step in (
+            *kind.sleep_steps(version, level, asleep=asleep),
+            *kind.wake_steps(version, level),
+        ):
+            assert step.changes
+            assert step.label
+            assert step.timeout_s > 0
+            assert isinstance(step.call, ProcessCall) is (level == STOPPED)
+            if isinstance(step.call, Call):
+                assert step.call.path.startswith("/")
+                assert not step.call.body or json.loads(step.call.body)
+
+
+@every_kind
+def test_only_what_can_be_started_is_stopped(kind: EngineKind) -> None:
+    assert (STOPPED in kind.levels) is kind.stops
+
+
+@every_kind
+def test_an_answer_is_a_success_only_with_200(kind: EngineKind) -> None:
+    for status in (204, 301, 307, 400, 401, 403, 404, 405, 500, 501, 502, 503):
+        assert kind.result(PROBE, Answered(status)) is not StepResult.DONE
+        assert kind.result(CANARY, Answered(status)) is not StepResult.DONE
+    assert kind.result(CANARY, Answered(200)) is StepResult.DONE
+    assert kind.result(PROBE, Answered(404)) is StepResult.UNSUPPORTED
+
+
+@pytest.mark.parametrize("path", CANARY_BODIES)
+@every_kind
+def test_a_canary_names_the_model(kind: EngineKind, path: str) -> None:
+    call = kind.canary(path, "Served-Name")
+    assert (call.method, call.path) == ("POST", path)
+    assert json.loads(call.body)["model"] == "Served-Name"
+
+
+@given(
+    st.binary(max_size=200),
+    st.binary(max_size=200),
+    st.lists(
+        st.builds(
+            Sample,
+            st.sampled_from(sorted({name for kind in KINDS.values() for name in kind.gauges})),
+            st.dictionaries(st.just("sleep_state"), st.text(max_size=9), max_size=1),
+            st.floats(),
+        ),
+        max_size=5,
+    ),
+)
+def test_no_answer_of_an_engine_breaks_its_kind(
+    state: bytes, beside: bytes, samples: list[Sample]
+) -> None:
+    for kind in KINDS.values():
+        seen = kind.read_state(state, [beside] * len(kind.beside), samples)
+        assert isinstance(seen, Seen | str)
