@@ -72,6 +72,22 @@ def test_dice_are_rolled_only_beyond_that() -> None:
     assert (before, dice.rolls) == (0, 1)
 
 
+def test_those_who_come_back_for_a_wake_come_one_after_another() -> None:
+    pacer = RetryAfterEstimator(Dice())
+    pacer.observe(30.0)  # how long slots are held does not matter: the queue takes them in
+    times = [pacer.wake_return_s(100.0, left_s=38.0) for _ in range(50)]
+    assert times[0] == pytest.approx(38.0)
+    assert len({round(time_s * 1000) for time_s in times}) == 50
+    assert times[-1] == pytest.approx(38.0 + 49 * 0.1)
+
+
+def test_a_long_wake_is_waited_for_as_long_as_clients_obey() -> None:
+    pacer = RetryAfterEstimator(Random(3))
+    times = [pacer.wake_return_s(0.0, left_s=300.0) for _ in range(50)]
+    assert all(54.0 <= time_s <= 59.0 for time_s in times)
+    assert len(set(times)) == 50
+
+
 def test_a_second_is_a_second_at_any_time_of_day() -> None:
     now = 0.4
     assert (now + 1.0) - now < 1.0

@@ -29,7 +29,8 @@ def test_what_has_passed_of_a_wake_is_no_longer_to_come():
     estimates.observe(DEEP, 40.0)
     assert estimates.expected_s(DEEP, 15.0) == 25.0
     assert estimates.expected_s(DEEP, 39.5) == SHORTEST_S
-    assert estimates.expected_s(DEEP, 400.0) == SHORTEST_S, "overdue is not ready"
+    assert estimates.expected_s(DEEP, 400.0) == 360.0, "overdue is not ready: as long as it is late"
+    assert (estimates.late_s(DEEP, 15.0), estimates.late_s(DEEP, 400.0)) == (-25.0, 360.0)
 
 
 def test_what_was_learned_survives():

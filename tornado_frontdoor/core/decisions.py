@@ -99,6 +99,8 @@ class Refusal(NamedTuple):
     sleep_depth: SleepDepth | None = None
     estimated_wake_s: float | None = None
     param: str | None = None
+    return_s: float | None = None
+    """When exactly this caller is to be back, where `retry_after_s` is the same for all."""
 
 
 class Admit(NamedTuple):

@@ -438,17 +438,17 @@ class Gate:
         """Say why a hold was in vain, and when to come back."""
         depth = wake.depth or SleepDepth.SLEEPING  # it is awake, and makes room for another
         began_s = wake.transition.began_s if wake.transition else wake.down_since_s
-        left_s = self._estimates.expected_s(depth, 0.0 if began_s is None else now - began_s)
+        if began_s is None or wake.step == "gpu":
+            began_s = now  # waiting for the GPU is no part of a wake's time
+        left_s = self._estimates.expected_s(depth, now - began_s)
         failed = None
         if wake.wake_backoff.on(now):
             failed = wake.why, wake.wake_backoff.until_s - now
+        what = self._seat.what_it_does(self._estimates.late_s(depth, now - began_s))
         retry_after_s = wake.policy.retry_after_s(depth)
-        what = None
-        if wake.state is EngineState.UNKNOWN:
-            what = "has not shown yet that it is awake"
-        elif self.makes_room or self.waits_for:
-            what = f"waits for {self.waits_for or 'its next turn on its GPUs'}"
-        return waking_refusal(depth, self.key, self._hold_s, retry_after_s, left_s, failed, what)
+        refusal = waking_refusal(depth, self.key, self._hold_s, retry_after_s, left_s, failed, what)
+        return_s = self._pacer.wake_return_s(now, max(left_s, failed[1] if failed else 0.0))
+        return refusal._replace(return_s=return_s)
 
     def _retry_after_s(self, now: float) -> float:
         cap = self._admission.limits.cap or 1

@@ -17,6 +17,8 @@ LONGEST_S = 59.0
 
 _FIRST_INTERVAL_S = 1.0
 """Assumed between two free slots until the first one was seen to come free."""
+_WAKE_GAP_S = 0.1
+"""Between two who come back for one wake: the queue takes them in, they need no slot each."""
 _WEIGHT_OF_NEWEST = 0.1
 """Share of the newest observation in the moving mean, once ten were made."""
 
@@ -37,6 +39,7 @@ class RetryAfterEstimator:
         self._observed = 0
         self._mean_slot_s = 0.0
         self._promised_s = 0.0
+        self._wake_promised_s = 0.0
 
     def observe(self, slot_s: float) -> None:
         """Take the time for which a slot was held that has just come free."""
@@ -60,6 +63,18 @@ class RetryAfterEstimator:
             return self._rng.uniform(LONGEST_S / 2, LONGEST_S)
         self._promised_s = promise_s
         # (now + 1.0) - now may come out a rounding below 1.0, and one second is the least.
+        return max(promise_s - now, SHORTEST_S)
+
+    def wake_return_s(self, now: float, left_s: float) -> float:
+        """Promise when one is to be back who was held in vain for a wake of which `left_s` is left.
+
+        Each gets another instant, so that not all come at once who were sent away at once; at most
+        59 seconds from `now`, as SDKs give up at more.
+        """
+        promise_s = max(now + left_s, self._wake_promised_s + _WAKE_GAP_S, now + SHORTEST_S)
+        if promise_s - now > LONGEST_S:
+            return self._rng.uniform(max(LONGEST_S / 2, min(left_s, LONGEST_S - 5.0)), LONGEST_S)
+        self._wake_promised_s = promise_s
         return max(promise_s - now, SHORTEST_S)
 
 
@@ -94,16 +109,24 @@ class WakeEstimates:
 
     def switch_cost_s(self) -> float:
         """Return what it takes to fall asleep and be awake again, as far as it is known."""
-        return max(self.expected_s(depth) for depth in self._mean_s or (SleepDepth.SLEEPING,))
+        known = self._mean_s.keys() - {SleepDepth.RESTARTING} or {SleepDepth.SLEEPING}
+        return max(self.expected_s(depth) for depth in known)
 
     def learned_s(self, depth: SleepDepth) -> float | None:
         """Return the moving mean; None until one was seen."""
         return self._mean_s.get(depth)
 
     def expected_s(self, depth: SleepDepth, since_s: float = 0.0) -> float:
-        """Return what is left of a wake that began `since_s` ago; at least one second."""
-        whole_s = self._mean_s.get(depth, FIRST_GUESSES_S[depth])
-        return max(whole_s - since_s, SHORTEST_S)
+        """Return what is left of a wake that began `since_s` ago; at least one second.
+
+        Of one that is overdue nobody knows; it is expected to take as long again as it is late.
+        """
+        late_s = self.late_s(depth, since_s)
+        return max(-late_s, late_s, SHORTEST_S)
+
+    def late_s(self, depth: SleepDepth, since_s: float) -> float:
+        """Return by how much a wake that began `since_s` ago is overdue; below 0: it is not."""
+        return since_s - self._mean_s.get(depth, FIRST_GUESSES_S[depth])
 
     def export(self) -> dict[str, float]:
         """Return what was learned, for the next front door."""

@@ -46,6 +46,19 @@ class RoomSeat:
         """What keeps the engine from waking, if the GPUs do."""
         return self._ledger.waits_for(self._owner) if self._wake.step == "gpu" else None
 
+    def what_it_does(self, late_s: float) -> str | None:
+        """Say what keeps callers waiting, where how deep it sleeps does not say it.
+
+        `late_s`: by how much its wake is overdue.
+        """
+        if self._wake.state is EngineState.UNKNOWN:
+            return "has not shown yet that it is awake"
+        if self.makes_room or self.waits_for:
+            return f"waits for {self.waits_for or 'its next turn on its GPUs'}"
+        if late_s > 1 and self._wake.state is EngineState.WAKING:
+            return f"takes {late_s:.0f} s longer to wake than it should"
+        return None
+
     def next_deadline(self) -> float:
         """Return when time alone may give it its turn; infinity: it does not wait for one."""
         return self._ledger.next_deadline() if self._wake.step == "gpu" else inf

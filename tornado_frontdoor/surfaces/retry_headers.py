@@ -26,10 +26,14 @@ STATUS: dict[Reason, int] = {
 
 
 def retry_headers(refusal: Refusal) -> list[tuple[str, str]]:
-    """Return Retry-After (whole seconds) and its exact twin; nothing where no retry can help."""
+    """Return Retry-After (whole seconds) and its exact twin; nothing where no retry can help.
+
+    SDKs prefer the twin, which is this caller's own where the first is a setting.
+    """
     if refusal.retry_after_s is None:
         return []
-    milliseconds = min(ceil(refusal.retry_after_s * 1000), LONGEST_RETRY_AFTER_MS)
+    return_s = refusal.retry_after_s if refusal.return_s is None else refusal.return_s
+    milliseconds = min(ceil(return_s * 1000), LONGEST_RETRY_AFTER_MS)
     return [
         ("Retry-After", str(max(1, ceil(refusal.retry_after_s)))),
         ("retry-after-ms", str(max(1, milliseconds))),
