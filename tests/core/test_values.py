@@ -73,4 +73,5 @@ def test_every_reason_is_counted_under_an_outcome() -> None:
 
 
 def test_depths_have_the_names_that_clients_read() -> None:
-    assert [depth.value for depth in SleepDepth] == ["sleeping", "offloaded", "restarting"]
+    names = ["sleeping", "offloaded", "stopped", "restarting"]
+    assert [depth.value for depth in SleepDepth] == names
