@@ -79,6 +79,15 @@ def replay_of(given: Mapping[str, Any]) -> StudyRequest:
     return _command(options, caps, queues, timeouts_s, log=log, name=str(given["LOG"]))
 
 
+def scenario_of(options: OptionParser, log: AccessLog | None) -> StudyRequest:
+    """Return one scenario whose limits are still to be found, before the largest cap there is."""
+    slots = options.take("--slots", parsers.whole(1), 8)
+    count, per_replica = options.take("--replicas", parsers.replicas, (1, slots))
+    cap = max(1, count * per_replica - 1)
+    name = str(options.take("--log", str, ""))
+    return _command(options, [cap], [0], [DEFAULT_TIMEOUT_S], log=log, name=name)
+
+
 def _grid(options: OptionParser) -> tuple[list[int], list[int], list[float]]:
     return (
         options.take("--cap", parsers.wholes(1), [1]),

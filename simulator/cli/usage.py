@@ -163,12 +163,36 @@ Options:
   -h --help                 Show this text.
 """
 
+TUNE = f"""\
+Which cap, queue and timeout shall I set, and why? Prints a TOML table for the configuration.
+
+Usage:
+  frontdoor tune [options]
+
+Options:
+  --log FILE                The front door's own access log: its traffic and its seconds.
+  --upstream KEY            Whose requests and whose table; where the log or the file has several.
+  --config FILE             Take the slots (and the key) from this configuration.
+  --slo LIST                Limits to keep, e.g. wait_p95_s=2.5,lost_share=0.02.
+                            Default lost_share=0.01,wait_p95_s=5.
+  --headroom P              Keep them with this share more traffic too; default 0.2, 0 for none.
+  --tokens P,O              Mean tokens of prompts and answers, exponential, with a profile.
+  --queue LIST              Queues to look through; default 0 to 64.
+  --timeout LIST            Timeouts to look through; default 1, 2 and 6 times the limit on wait.
+  --apply FILE              Write the table into this configuration; the old one stays as FILE.bak.
+
+{_TRAFFIC}
+{_ENGINE}
+{_CLIENTS}
+{_RUN}"""
+
 USAGE: dict[str, str] = {
     "simulate": SIMULATE,
     "sweep": SWEEP,
     "validate": VALIDATE,
     "replay": REPLAY,
     "calibrate": CALIBRATE,
+    "tune": TUNE,
 }
 """Help text by command."""
 
@@ -178,5 +202,6 @@ SUMMARY: dict[str, str] = {
     "validate": "Compare the simulator with exact theory.",
     "replay": "What would the logged traffic have met with other limits?",
     "calibrate": "Fit a service profile to a log.",
+    "tune": "Which cap, queue and timeout shall I set, and why?",
 }
 """One line for each command, for the list of all."""

@@ -19,7 +19,7 @@ LARGER_IS_BETTER = frozenset({"served_share", "goodput_per_s", "utilization", "a
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class LimitCheck:
     """One limit of one point: the value, whether it keeps the limit, and the chance that it does.
 
     `slack` is the distance to the limit as a share of it; below 0 where it is missed.
@@ -43,19 +43,19 @@ class Judgement:
 
 def judge(
     result: Result, slo: Mapping[str, float], exact: Mapping[str, float]
-) -> tuple[Judgement, ...]:
+) -> tuple[LimitCheck, ...]:
     """Return the judgement of each limit; `exact` has the values that theory knows."""
     return tuple(_judge(result, name, limit, exact.get(name)) for name, limit in slo.items())
 
 
-def _judge(result: Result, name: str, limit: float, exact: float | None) -> Judgement:
+def _judge(result: Result, name: str, limit: float, exact: float | None) -> LimitCheck:
     mean = result.estimate(name).mean if exact is None else exact
     if mean is None:
-        return Judgement(name, limit, None, keeps=False, chance=0.0, exact=False)
+        return LimitCheck(name, limit, None, keeps=False, chance=0.0, exact=False)
     sign = 1.0 if name in LARGER_IS_BETTER else -1.0
     keeps = sign * (mean - limit) >= 0
     chance = float(keeps) if exact is not None else _chance(result, name, sign * (mean - limit))
-    return Judgement(name, limit, mean, keeps, chance, exact is not None)
+    return LimitCheck(name, limit, mean, keeps, chance, exact is not None)
 
 
 def _chance(result: Result, name: str, margin: float) -> float:

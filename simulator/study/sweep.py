@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Result
-from simulator.study.limits import Judgement, judge
+from simulator.study.limits import LimitCheck, judge
 from simulator.study.statistics import paired
 
 OBJECTIVES = ("lost_share", "latency_p95_s")
@@ -39,10 +39,10 @@ class Point:
     scenario: Scenario
     result: Result
     pareto: bool
-    judgements: tuple[Judgement, ...]
+    judgements: tuple[LimitCheck, ...]
     alike: bool
     """Whether it cannot be told apart from the recommended point."""
-    stressed: tuple[Judgement, ...] | None = None
+    stressed: tuple[LimitCheck, ...] | None = None
     """The same with the headroom's further traffic, where that was asked."""
 
     @property
@@ -139,7 +139,7 @@ def _size(scenario: Scenario) -> tuple[int, int, float]:
     return scenario.cap, scenario.queue, scenario.timeout_s
 
 
-def _chance(judgements: Sequence[Judgement]) -> float:
+def _chance(judgements: Sequence[LimitCheck]) -> float:
     """Return the chance that all limits are kept; they go together, so the worst one decides."""
     return min((judgement.chance for judgement in judgements), default=1.0)
 
@@ -156,9 +156,9 @@ def _stressed(
     exact: Exact,
     stress: Stress | None,
     headroom: float,
-) -> dict[int, tuple[Judgement, ...]]:
+) -> dict[int, tuple[LimitCheck, ...]]:
     """Judge candidates with the headroom's traffic, smallest first, until one surely holds."""
-    judged: dict[int, tuple[Judgement, ...]] = {}
+    judged: dict[int, tuple[LimitCheck, ...]] = {}
     if stress is None or not headroom:
         return judged
     candidates = [at for at in order if today[at] > DOUBT]
@@ -213,7 +213,7 @@ def _why(points: Sequence[Point], best: int, headroom: float) -> str:
     return text
 
 
-def _kept(judgements: Sequence[Judgement], result: Result | None) -> str:
+def _kept(judgements: Sequence[LimitCheck], result: Result | None) -> str:
     told = []
     for judgement in judgements:
         assert judgement.mean is not None

@@ -28,6 +28,16 @@ class AccessLog:
     """Access lines of other upstreams, of requests that take no slot or never met a gate."""
     started: str
     """Wall clock of the first arrival."""
+    upstream: str
+    """Whose requests they are."""
+
+    @property
+    def left_out(self) -> str:
+        """What was left out and why, in words."""
+        return (
+            f"{self.others} access lines of other upstreams or of requests that met no gate, "
+            f"{self.skipped} other lines"
+        )
 
 
 _HELD_A_SLOT = {"served", "client_gone_streaming", "upstream_error", "upstream_timeout"}
@@ -73,6 +83,7 @@ def read_access_log(path: Path, upstream: str | None = None) -> AccessLog:
         skipped=skipped,
         others=others,
         started=str(entries[0]["time"]),
+        upstream=names[0],
     )
 
 

@@ -26,6 +26,7 @@ Commands:
   stand-in    Run one engine that looks like vLLM and has no model.
 
   The simulator, each with a --help of its own; no engine is touched:
+  tune        Which cap, queue and timeout shall I set, and why? As TOML to paste.
   simulate    What would this traffic meet before an engine with this cap and this line?
   sweep       Which cap, line and timeout suit this traffic?
   validate    Is the simulator right? It is held against exact theory.
@@ -84,7 +85,7 @@ DEFAULT_CONFIG = (Path(__file__).parents[1] / "conf").resolve() / "frontdoor.tom
 Arguments = Mapping[str, Any]
 Number = TypeVar("Number", int, float)
 
-_SIMULATED = ("simulate", "sweep", "validate", "replay", "calibrate")
+_SIMULATED = ("tune", "simulate", "sweep", "validate", "replay", "calibrate")
 _EXTRA_OF = {
     **dict.fromkeys(("simpy", "numpy", "scipy", "matplotlib"), "simulator"),
     "redis": "cluster",
@@ -301,6 +302,10 @@ def _simulate(argv: list[str]) -> int:
     from simulator.cli.commands import COMMANDS, UsageError
 
     try:
+        if name == "tune":
+            from tornado_frontdoor.cli import tuning
+
+            return tuning.run(arguments)
         return COMMANDS[name](arguments)
     except UsageError as error:
         print("\n".join(f"frontdoor {name}: {fault}" for fault in error.faults), file=sys.stderr)

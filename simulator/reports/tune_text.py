@@ -1,0 +1,234 @@
+"""The answer of `tune` as TOML with its reasons as comments, and as a document for scripts."""
+
+from collections.abc import Iterator, Sequence
+from math import isfinite
+from textwrap import wrap
+
+from simulator.reports.json_document import (
+    load_document,
+    metrics_document,
+    parameters,
+    service_text,
+)
+from simulator.reports.terminal import notes, number
+from simulator.study.capacity import load_of
+from simulator.study.limits import LimitCheck
+from simulator.study.request import StudyRequest
+from simulator.study.tune import Trial, Tuned, ruled_out_text
+
+SHOWN = (
+    ("lost", "lost_share"),
+    ("wait p95", "wait_p95_s"),
+    ("latency p95", "latency_p95_s"),
+    ("slots taken", "utilization"),
+)
+WIDTH = 96
+
+
+def toml_text(tuned: Tuned, command: StudyRequest, upstream: str, slots: int) -> str:
+    """Return the whole answer: one piece of TOML."""
+    lines = [*_comments(_verdict(tuned))]
+    if tuned.recommended is not None:
+        lines += [*admission_table(tuned.recommended, upstream, slots), ""]
+        lines += _comments(_reasons(tuned))
+        lines += ["#", *(f"# {row}" for row in _table(tuned, command))]
+    lines += ["#", *_comments(_grounds(tuned, command))]
+    return "\n".join(lines) + "\n"
+
+
+def admission_table(trial: Trial, upstream: str, slots: int) -> list[str]:
+    """Return the table that `frontdoor check` accepts."""
+    scenario = trial.scenario
+    return [
+        f"[upstreams.{_key(upstream)}.admission]",
+        f"slots = {slots}",
+        f"cap = {scenario.cap}",
+        f"queue = {scenario.queue}",
+        f"queue_timeout_s = {scenario.timeout_s:g}",
+    ]
+
+
+def _key(name: str) -> str:
+    plain = name.replace("-", "").replace("_", "").isalnum() and name.isascii()
+    return name if plain else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _comments(texts: Iterator[str] | Sequence[str]) -> Iterator[str]:
+    for text in texts:
+        yield from (f"# {line}" for line in wrap(text, WIDTH))
+
+
+def _verdict(tuned: Tuned) -> Iterator[str]:
+    best = tuned.recommended
+    if best is None:
+        yield "No cap, queue and timeout keep every limit here."
+        if tuned.ruled_out:
+            yield f"Overloaded: {ruled_out_text(tuned.ruled_out)}."
+        nearest = max(tuned.trials, key=_nearness, default=None)
+        if nearest is not None and (binding := nearest.binding) is not None:
+            yield f"The nearest is {_name(nearest)}: {_said(binding)}."
+        yield "A faster engine, more replicas, less traffic or wider limits (--slo) would."
+        return
+    scenario = best.scenario
+    yield (
+        f"Set cap {scenario.cap}, queue {scenario.queue}, timeout {scenario.timeout_s:g} s: "
+        f"{_numbers(best)}."
+    )
+    if not tuned.holds_with_headroom:
+        yield f"It keeps the limits today, but nothing does with {tuned.headroom:.0%} more traffic."
+
+
+def _reasons(tuned: Tuned) -> Iterator[str]:
+    best = tuned.recommended
+    assert best is not None
+    assert tuned.confidence is not None
+    yield (
+        "Why: the smallest cap, then the shortest queue, then the shortest timeout that keep every "
+        "limit. A smaller cap leaves slots to aborted requests and to operators."
+    )
+    if (binding := best.binding) is not None:
+        yield f"What binds: {_said(binding)}."
+    sure = f"How sure: {tuned.confidence:.0%} that it is the right point"
+    if tuned.uncertain:
+        rivals = [_name(trial) for trial in _rivals(tuned)]
+        sure += ", so this is UNCERTAIN"
+        sure += f"; as good may be {', '.join(rivals)}" if rivals else "; it may miss a limit"
+    yield sure + "."
+    if tuned.ruled_out:
+        yield f"Out: {ruled_out_text(tuned.ruled_out)}."
+
+
+def _rivals(tuned: Tuned) -> list[Trial]:
+    best = tuned.recommended
+    return [
+        trial
+        for trial in tuned.trials
+        if best is not None and _size(trial) < _size(best) and trial.chance > 0.005
+    ]
+
+
+def _size(trial: Trial) -> tuple[int, int, float]:
+    return trial.scenario.cap, trial.scenario.queue, trial.scenario.timeout_s
+
+
+def _said(judgement: LimitCheck) -> str:
+    name = judgement.metric
+    value = number(name, judgement.mean)
+    return f"{name} is {value}, its limit {number(name, judgement.limit)}"
+
+
+def _nearness(trial: Trial) -> float:
+    binding = trial.binding
+    return 0.0 if binding is None else binding.slack
+
+
+def _name(trial: Trial) -> str:
+    scenario = trial.scenario
+    return f"cap {scenario.cap} queue {scenario.queue} timeout {scenario.timeout_s:g} s"
+
+
+def _numbers(trial: Trial) -> str:
+    def told(result: object) -> str:
+        estimates = {name: result.estimate(name).mean for _, name in SHOWN[:2]}  # type: ignore[attr-defined]
+        return (
+            f"{number('lost_share', estimates['lost_share'])} lost, "
+            f"p95 wait {number('wait_p95_s', estimates['wait_p95_s'])}"
+        )
+
+    text = told(trial.today)
+    if trial.stressed is not None:
+        text += f"; with the headroom's traffic {told(trial.stressed)}"
+    return text
+
+
+def _table(tuned: Tuned, command: StudyRequest) -> Iterator[str]:
+    further = [name for name in command.slo if name not in {name for _, name in SHOWN}]
+    columns = [*SHOWN, *((name, name) for name in further)]
+    assert tuned.recommended is not None
+    yield "and its neighbours, today:"
+    yield f"{'':>1} {'cap':>4} {'queue':>5} {'timeout':>8}" + "".join(
+        f" {label:>{max(11, len(label))}}" for label, _ in columns
+    )
+    rows = sorted((tuned.recommended, *tuned.neighbours), key=_size)
+    for trial in rows:
+        scenario = trial.scenario
+        mark = ">" if trial.scenario == tuned.recommended.scenario else " "
+        cells = ""
+        for label, name in columns:
+            value = None if trial.today is None else trial.today.estimate(name).mean
+            cells += f" {number(name, value):>{max(11, len(label))}}"
+        yield f"{mark} {scenario.cap:>4} {scenario.queue:>5} {scenario.timeout_s:>6g} s{cells}"
+
+
+def traffic_text(command: StudyRequest) -> str:
+    """Return the traffic in a line."""
+    told = command.traffic.items()
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in told
+        if value
+    )
+
+
+def _grounds(tuned: Tuned, command: StudyRequest) -> Iterator[str]:
+    base = command.scenarios[0]
+    service = service_text(base.service)
+    yield f"Rests on: {traffic_text(command)}; service {service}; retry {base.retry}."
+    load = load_of(tuned.recommended.scenario if tuned.recommended else base)
+    if load.share is not None:
+        yield f"Load: {load.share:.0%} of what this cap can serve."
+    limits = ", ".join(f"{name}={limit:g}" for name, limit in command.slo.items())
+    yield f"Limits: {limits}."
+    yield (
+        "Cannot know: traffic that comes another day, an engine slower than the model of it, "
+        "failures. Measure after you set it."
+    )
+    for note in notes(base, command):
+        yield f"Note: {note}"
+
+
+def tune_document(
+    tuned: Tuned, command: StudyRequest, upstream: str, slots: int
+) -> dict[str, object]:
+    """Return what `tune --json` prints."""
+    used = parameters(command.scenarios[0], command.traffic)
+    for name in ("cap", "queue", "timeout_s"):
+        del used[name]
+    best = tuned.recommended
+    return {
+        "parameters": used,
+        "seed": command.plan.seed,
+        "slo": command.slo,
+        "headroom": tuned.headroom,
+        "upstream": upstream,
+        "recommended": None if best is None else {"slots": slots, **_limits(best)},
+        "toml": None if best is None else "\n".join(admission_table(best, upstream, slots)) + "\n",
+        "confidence": tuned.confidence,
+        "uncertain": tuned.uncertain,
+        "holds_with_headroom": tuned.holds_with_headroom,
+        "ruled_out": [
+            {"cap": cap, "offered_per_s": load.offered_per_s, "served_at_most_per_s": most}
+            for cap, load in tuned.ruled_out
+            for most in (load.served_at_most_per_s,)
+        ],
+        "points": [trial_document(trial) for trial in tuned.trials],
+        "metrics": None if best is None or best.today is None else metrics_document(best.today),
+        "load": None if best is None else load_document(best.scenario),
+        "simulated_requests": tuned.simulated,
+    }
+
+
+def _limits(trial: Trial) -> dict[str, object]:
+    scenario = trial.scenario
+    timeout_s = scenario.timeout_s if isfinite(scenario.timeout_s) else None
+    return {"cap": scenario.cap, "queue": scenario.queue, "timeout_s": timeout_s}
+
+
+def trial_document(trial: Trial) -> dict[str, object]:
+    """Return one point that was tried."""
+    return {
+        **_limits(trial),
+        "chance": trial.chance,
+        "today": {judgement.metric: judgement.mean for judgement in trial.judged_today},
+        "stressed": {judgement.metric: judgement.mean for judgement in trial.judged_stressed},
+    }

@@ -1,0 +1,260 @@
+"""`tune`: the point that an exhaustive search of theory finds, said so that it can be pasted."""
+
+import json
+import random
+import tomllib
+
+import pytest
+from docopt import docopt
+from scenes import scene
+
+from simulator.cli.tune import tune, tune_of
+from simulator.cli.usage import USAGE
+from simulator.exact.closed_form import BoundedQueue
+from simulator.exact.known import exact_metrics
+from simulator.study.experiment import Plan
+from simulator.study.sweep import nothing_exact
+from simulator.study.tune import QUEUES, Search
+from simulator.traffic.distributions import Distribution
+from simulator.traffic.workload import Renewal, Service
+from tornado_frontdoor.cli.main import main
+from tornado_frontdoor.config import load
+
+SLO = {"lost_share": 0.01, "wait_p95_s": 5.0}
+TIMEOUTS_S = (5.0, 10.0, 30.0)
+
+
+def search(base, slo, **more):
+    usual = {
+        "plan": Plan(driver="heap"),
+        "caps": range(1, 8),
+        "queues": QUEUES,
+        "timeouts_s": TIMEOUTS_S,
+        "headroom": 0.2,
+        "exact": exact_metrics,
+    }
+    return Search(base=base, slo=slo, **{**usual, **more})
+
+
+def exhaustive(base, slo, headroom):
+    """Return the smallest point of all that keeps every limit by exact theory, or None."""
+    rates = {base.arrivals.rate, base.arrivals.rate * (1 + headroom)}
+    for cap in range(1, 8):
+        for queue in QUEUES:
+            for timeout_s in TIMEOUTS_S:
+                queues = [BoundedQueue(cap, queue, rate, 2.0, timeout_s) for rate in rates]
+                if all(keeps(each, slo) for each in queues):
+                    return cap, queue, timeout_s
+    return None
+
+
+def keeps(queue, slo):
+    in_time = queue.served_within(min(slo["wait_p95_s"], queue.timeout_s))
+    return 1 - queue.served <= slo["lost_share"] and in_time >= 0.95 * queue.served
+
+
+def limits_of(trial):
+    if trial is None:
+        return None
+    return trial.scenario.cap, trial.scenario.queue, trial.scenario.timeout_s
+
+
+def objectives(count, seed):
+    rng = random.Random(seed)
+    for _ in range(count):
+        slo = {"lost_share": 10 ** rng.uniform(-3, -0.7), "wait_p95_s": rng.uniform(0.3, 8.0)}
+        yield rng.uniform(0.3, 3.2), slo
+
+
+def test_it_finds_what_an_exhaustive_search_of_theory_finds():
+    for rate, slo in objectives(4, seed=3):
+        base = scene(arrivals=Renewal(rate=rate), requests=60, warmup=0)
+        found = search(base, slo).run()
+        truth = exhaustive(base, slo, 0.2)
+        if truth is None:
+            truth = exhaustive(base, slo, 0.0)
+            assert not found.holds_with_headroom
+        assert limits_of(found.recommended) == truth
+
+
+@pytest.mark.slow
+def test_without_theory_it_finds_the_same_or_says_that_it_is_uncertain():
+    right = 0
+    for rate, slo in objectives(12, seed=5):
+        base = scene(arrivals=Renewal(rate=rate), requests=2500, warmup=200)
+        found = search(base, slo, exact=nothing_exact, headroom=0.0).run()
+        same = limits_of(found.recommended) == exhaustive(base, slo, 0.0)
+        right += same
+        assert same or found.uncertain
+    assert right >= 8
+
+
+def test_cap_is_below_the_slots_and_hopeless_caps_are_not_simulated():
+    said = []
+    found = search(scene(requests=60, warmup=0), SLO, say=said.append).run()
+    assert limits_of(found.recommended) == (7, 12, 5.0)
+    assert [cap for cap, _ in found.ruled_out] == [1, 2, 3, 4, 5]
+    assert any("caps 1 to 5 serve at most 2.5 requests a second" in line for line in said)
+
+
+def test_neighbours_are_a_step_to_each_side():
+    found = search(scene(requests=60, warmup=0), SLO).run()
+    assert {limits_of(trial) for trial in found.neighbours} == {
+        (6, 12, 5.0),
+        (7, 8, 5.0),
+        (7, 16, 5.0),
+        (7, 12, 10.0),
+    }
+
+
+def test_overloaded_engine_gets_no_recommendation():
+    slow = Service(seconds=Distribution("lognormal", 2.0, 1.0))
+    found = search(scene(arrivals=Renewal(rate=9.0), service=slow), SLO).run()
+    assert found.recommended is None
+    assert found.simulated == 0
+
+
+def given(text):
+    return docopt(USAGE["tune"], argv=["tune", *text.split()])
+
+
+SMALL = "--jobs 1 --requests 100"
+
+
+def test_answer_is_toml_with_its_reasons_as_comments(capsys):
+    tune(given(f"--rate 2.4 {SMALL}"))
+    told = capsys.readouterr()
+    table = tomllib.loads(told.out)["upstreams"]["reasoning"]["admission"]
+    assert table == {"slots": 8, "cap": 7, "queue": 12, "queue_timeout_s": 5}
+    for words in ("What binds: lost_share", "How sure: 100%", "Cannot know", "neighbours"):
+        assert words in told.out
+    assert "2.4 requests a second are offered" in told.err
+    assert max(map(len, told.out.splitlines())) <= 100
+
+
+def test_json_has_the_table_and_how_sure_it_is(capsys):
+    tune(given(f"--rate 2.4 --json {SMALL}"))
+    document = json.loads(capsys.readouterr().out)
+    assert document["recommended"] == {"slots": 8, "cap": 7, "queue": 12, "timeout_s": 5.0}
+    assert document["confidence"] == 1.0
+    assert document["points"]
+    assert tomllib.loads(document["toml"])
+
+
+def test_answer_is_the_same_for_any_jobs(capsys):
+    line = "--rate 0.2 --slots 3 --service lognormal:4,0.8 --json --requests 150"
+    printed = []
+    for jobs in (1, 2):
+        tune(given(f"{line} --jobs {jobs}"))
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+
+
+def test_recording_is_sampled_in_blocks(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("at_s\n" + "\n".join(str(at) for at in range(0, 20_000, 2)), encoding="utf-8")
+    command, _, timeouts_s = tune_of({"--trace": str(path), "--slo": "wait_p99_s=2"})
+    (base,) = command.scenarios
+    assert base.requests == 5000
+    assert base.arrivals.bootstrap_s == pytest.approx(600.0)
+    assert timeouts_s == [2.0, 4.0, 12.0]
+
+
+CONFIG = """\
+# ours
+[server]
+state_dir = "var"
+
+[upstreams.reasoning]
+url = "http://127.0.0.1:8000"
+
+[upstreams.reasoning.admission]   # the big one
+slots = 8                         # --max-num-seqs
+cap = 6                           # below slots
+queue = 64
+queue_timeout_s = 30
+
+[upstreams.text]
+url = "http://127.0.0.1:8001"
+
+[models.reasoning]
+upstream = "reasoning"
+[models.text]
+upstream = "text"
+"""
+
+
+def configuration(tmp_path, text=CONFIG):
+    path = tmp_path / "frontdoor.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_apply_changes_four_numbers_and_keeps_the_rest(tmp_path):
+    path = configuration(tmp_path)
+    line = ["tune", "--rate", "2.4", "--upstream", "reasoning", "--apply", str(path)]
+    assert main([*line, *SMALL.split()]) == 0
+    admission = load(path).upstreams["reasoning"].admission
+    assert (admission.slots, admission.cap, admission.queue) == (8, 7, 12)
+    assert admission.queue_timeout_s == 5
+    text = path.read_text(encoding="utf-8")
+    assert "cap = 7                           # below slots" in text
+    assert text.count("\n") == CONFIG.count("\n")
+    assert (tmp_path / "frontdoor.toml.bak").read_text(encoding="utf-8") == CONFIG
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "frontdoor.toml",
+        "frontdoor.toml.bak",
+    ]
+    assert main([*line, *SMALL.split()]) == 0
+    assert (tmp_path / "frontdoor.toml.bak.1").exists()
+
+
+def test_apply_adds_the_table_where_there_is_none(tmp_path):
+    path = configuration(tmp_path)
+    line = ["tune", "--rate", "2.4", "--upstream", "text", "--slots", "16", "--apply", str(path)]
+    assert main([*line, *SMALL.split()]) == 0
+    assert load(path).upstreams["text"].admission.slots == 16
+    assert load(path).upstreams["reasoning"].admission.cap == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (CONFIG, "--upstream: "),
+        (CONFIG.replace("cap = 6", "cap = 9"), "must be below slots"),
+        ("", "upstreams"),
+    ],
+)
+def test_configuration_that_cannot_be_used_is_named_before_anything_runs(
+    text, told, tmp_path, capsys
+):
+    path = configuration(tmp_path, text)
+    assert main(["tune", "--rate", "2.4", "--apply", str(path), *SMALL.split()]) == 2
+    assert told in capsys.readouterr().err
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_table_written_in_another_way_is_left_alone(tmp_path, capsys):
+    inline = "{ slots = 8, cap = 6, queue = 8, queue_timeout_s = 30 }"
+    text = CONFIG.replace(
+        CONFIG[CONFIG.index("[upstreams.reasoning.admission]") : CONFIG.index("[upstreams.text]")],
+        f"admission = {inline}\n\n",
+    )
+    path = configuration(tmp_path, text)
+    line = ["tune", "--rate", "2.4", "--upstream", "reasoning", "--apply", str(path)]
+    assert main([*line, *SMALL.split()]) == 2
+    assert "paste the table yourself" in capsys.readouterr().err
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_nothing_that_keeps_the_limits_ends_with_1(capsys):
+    assert main(["tune", "--rate", "9", *SMALL.split()]) == 1
+    told = capsys.readouterr().out
+    assert "No cap, queue and timeout keep every limit here" in told
+    assert "caps 1 to 7 serve at most 3.5 requests a second" in " ".join(told.split())
+    assert tomllib.loads(told) == {}
+
+
+def test_timeout_of_none_is_a_fault(capsys):
+    assert main(["tune", "--rate", "1", "--timeout", "none"]) == 2
+    assert "no queue_timeout_s of none" in capsys.readouterr().err

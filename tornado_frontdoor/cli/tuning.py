@@ -1,0 +1,156 @@
+"""`frontdoor tune` where it meets configurations: the slots it takes from one, the table it writes.
+
+Rule 1: a configuration is changed by text, so that comments and order stay, and only when the new
+        one was read and says what was meant. The old one stays beside it.
+"""
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simulator.cli.option_parser import UsageError
+from simulator.cli.tune import tune
+from tornado_frontdoor.config import ConfigError, Settings, load
+
+Limits = Mapping[str, int | float]
+"""`slots`, `cap`, `queue` and `queue_timeout_s`."""
+
+
+def run(given: Mapping[str, Any]) -> int:
+    """Carry out `tune`; returns 1 when nothing keeps the limits, else 0. Raises UsageError."""
+    path = given.get("--apply") or given.get("--config")
+    if path:
+        given = {**given, **_from_configuration(Path(path), given)}
+    answer = tune(given)
+    best = answer.tuned.recommended
+    if best is None:
+        return 1
+    if given.get("--apply"):
+        scenario = best.scenario
+        limits = {
+            "slots": answer.slots,
+            "cap": scenario.cap,
+            "queue": scenario.queue,
+            "queue_timeout_s": scenario.timeout_s,
+        }
+        backup = apply(Path(given["--apply"]), answer.upstream, limits)
+        print(f"written: {given['--apply']}; as it was: {backup}", file=sys.stderr)
+    return 0
+
+
+def _from_configuration(path: Path, given: Mapping[str, Any]) -> dict[str, str]:
+    """Return `--upstream` and `--slots` as a configuration has them, where they were not given."""
+    settings = _read(path)
+    named = given.get("--upstream")
+    key = named or (next(iter(settings.upstreams)) if len(settings.upstreams) == 1 else None)
+    if key is None:
+        names = ", ".join(settings.upstreams)
+        raise UsageError([f"--upstream: {path} has {names}: say which one"])
+    if key not in settings.upstreams:
+        names = ", ".join(settings.upstreams)
+        raise UsageError([f"--upstream: {path} has no {key}, only {names}"])
+    admission = settings.upstreams[key].admission
+    taken = {"--upstream": key}
+    if admission is not None and not given.get("--slots") and not given.get("--replicas"):
+        taken["--slots"] = str(admission.slots)
+    return taken
+
+
+def _read(path: Path) -> Settings:
+    try:
+        return load(path)
+    except ConfigError as error:
+        raise UsageError(str(error).splitlines()) from None
+
+
+def apply(path: Path, upstream: str, limits: Limits) -> Path:
+    """Write limits into a configuration; returns where the old one is. Raises UsageError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError([f"--apply: cannot read {path}: {error.strerror}"]) from None
+    changed = with_limits(text, upstream, limits)
+    # Beside the old one: relative paths in it start at its folder.
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".toml", dir=path.parent)
+    trial = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(changed)
+        _verify(trial, path, upstream, limits)
+        shutil.copymode(path, trial)
+        backup = _backup(path)
+        trial.replace(path)
+    finally:
+        trial.unlink(missing_ok=True)
+    return backup
+
+
+def _verify(trial: Path, path: Path, upstream: str, limits: Limits) -> None:
+    """Raise UsageError unless the new configuration is whole and has the limits."""
+    try:
+        admission = load(trial).upstreams[upstream].admission
+    except (ConfigError, KeyError):
+        admission = None
+    written = admission is not None and all(
+        getattr(admission, name) == value for name, value in limits.items()
+    )
+    if not written:
+        raise UsageError(
+            [f"--apply: {path} is written in a way this cannot change: paste the table yourself"]
+        )
+
+
+def _backup(path: Path) -> Path:
+    """Keep the old configuration under a name that is free."""
+    backup, number = path.with_name(f"{path.name}.bak"), 1
+    while backup.exists():
+        backup, number = path.with_name(f"{path.name}.bak.{number}"), number + 1
+    shutil.copy2(path, backup)
+    return backup
+
+
+def with_limits(text: str, upstream: str, limits: Limits) -> str:
+    """Return a configuration's text with these limits in the upstream's admission table."""
+    lines = text.splitlines(keepends=True)
+    header = _header(lines, upstream)
+    if header is None:
+        table = [f"[upstreams.{_quoted(upstream)}.admission]"]
+        table += [f"{name} = {_number(value)}" for name, value in limits.items()]
+        return text.rstrip("\n") + "\n\n" + "\n".join(table) + "\n"
+    end = next(
+        (at for at in range(header + 1, len(lines)) if lines[at].lstrip().startswith("[")),
+        len(lines),
+    )
+    missing = dict(limits)
+    for at in range(header + 1, end):
+        found = re.match(r"(\s*)(\w+)(\s*=\s*)([^#\n]*?)(\s*(?:#.*)?)$", lines[at].rstrip("\n"))
+        if found and found[2] in missing:
+            value = _number(missing.pop(found[2]))
+            tail = found[5]
+            if tail.strip():  # keep comments in their column
+                tail = " " * max(1, len(found[4]) + len(tail) - len(tail.lstrip()) - len(value))
+                tail += found[5].lstrip()
+            lines[at] = f"{found[1]}{found[2]}{found[3]}{value}{tail}\n"
+    lines[header + 1 : header + 1] = [
+        f"{name} = {_number(value)}\n" for name, value in missing.items()
+    ]
+    return "".join(lines)
+
+
+def _header(lines: list[str], upstream: str) -> int | None:
+    key = rf"(?:{re.escape(upstream)}|\"{re.escape(upstream)}\"|'{re.escape(upstream)}')"
+    pattern = re.compile(rf"\s*\[\s*upstreams\s*\.\s*{key}\s*\.\s*admission\s*\]\s*(#.*)?$")
+    return next((at for at, line in enumerate(lines) if pattern.match(line)), None)
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
+
+
+def _number(value: float) -> str:
+    return f"{value:g}"
