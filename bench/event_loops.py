@@ -21,7 +21,8 @@ from simulator.model.event_loop import DRIVERS
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Plan, replicate
 from simulator.traffic.distributions import Distribution
-from simulator.traffic.workload import Renewal, Service
+from simulator.traffic.service import Service
+from simulator.traffic.workload import Renewal
 
 TARGETS = {"heap": 200_000, "simpy": 130_000}
 """Arrivals a second on one core."""

@@ -125,10 +125,10 @@ def validate(given: Given) -> int:
 
 def calibrate_log(given: Given) -> int:
     """Carry out `calibrate`; returns 0."""
-    path = Path(given["LOG"])
-    name = given.get("--name") or path.stem
+    paths = [Path(text) for text in given["LOG"]]
+    name = given.get("--name") or paths[0].stem
     try:
-        fit = calibrate(path, name, given.get("--upstream"))
+        fit = calibrate(paths, name, given.get("--upstream"))
     except TraceError as error:
         raise UsageError([f"LOG: {error}"]) from None
     document = profile_document(fit.profile)
@@ -316,9 +316,16 @@ def _calibrate_page(fit: Fit, out: str | None) -> None:
     for name, value in fit.facts.items():
         table.add_row(name, number("", value))
     for name, part in profile_document(fit.profile).items():
-        if not isinstance(part, list):
+        if not isinstance(part, list | dict):
             table.add_row(name, f"{part:.6g}" if isinstance(part, float) else str(part))
     console.print(table)
+    most = fit.facts["in_service_max"]
+    print(f"Never more than {most:.0f} were in service: for larger caps this is a guess.")
+    if fit.profile_is_vague:
+        print(
+            "How speed falls with the batch is not known well: predictions are as wide. A log of "
+            "another cap, given together with this one, tells most."
+        )
     if fit.facts.get("in_service_min", 1.0) > 2:
         fewest = fit.facts["in_service_min"]
         print(f"Never fewer than {fewest:.0f} were in service: for smaller caps this is a guess.")

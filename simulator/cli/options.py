@@ -13,33 +13,24 @@ from typing import Any, NamedTuple, cast
 
 from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
+from simulator.cli.service_options import logged_service, service_of
 from simulator.model.records import metric_names
 from simulator.model.scenario import Balancing, Scenario, Tiers
 from simulator.study.capacity import capacity_per_s
 from simulator.study.experiment import Plan, cores
 from simulator.study.request import StudyRequest
 from simulator.traffic.access_log import AccessLog, read_access_log
-from simulator.traffic.distributions import NEVER, Distribution, Floats, empirical
+from simulator.traffic.distributions import NEVER
 from simulator.traffic.retries import NO_RETRY
-from simulator.traffic.service_profiles import PROFILES, MeasuredSeconds, read_profile
+from simulator.traffic.service import Service
 from simulator.traffic.tables import TraceError
 from simulator.traffic.trace_readers import read_trace
-from simulator.traffic.workload import (
-    Arrivals,
-    Burst,
-    Closed,
-    Modulated,
-    Renewal,
-    Replay,
-    Rows,
-    Service,
-)
+from simulator.traffic.workload import Arrivals, Burst, Closed, Modulated, Renewal, Replay
 
 __all__ = ["StudyRequest", "UsageError", "replay_of", "simulate_of", "sweep_of"]
 
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_RHO = 0.8
-DEFAULT_SERVICE = Service(seconds=Distribution("exp", 2.0))
 DEFAULT_REQUESTS = 20_000
 DEFAULT_REPLICATIONS = 20
 WARMUP_SHARE = 20
@@ -111,12 +102,17 @@ def _command(
         options.fault("--slots", "--replicas says it already")
     trace = _trace(options) if log is None and "--trace" in options else None
     recording = Replay(rows=log.rows) if log is not None else trace
-    service = _service(options, recording.rows if isinstance(recording, Replay) else None)
+    if log is not None and "--service" not in options:
+        service, rows = logged_service(options, log)
+        recording = Replay(rows=rows)
+    else:
+        service = service_of(options, recording.rows if isinstance(recording, Replay) else None)
     if log is None:
         engine = _Engine(max(caps), count, per_replica, service)
         arrivals, traffic = _arrivals(options, trace, engine)
     else:
-        arrivals, traffic = _recorded(options, Replay(rows=log.rows), name)
+        assert isinstance(recording, Replay)
+        arrivals, traffic = _recorded(options, recording, name)
     requests, warmup = _length(options, arrivals)
     base = Scenario(
         cap=caps[0],
@@ -334,61 +330,6 @@ def _arrivals_law(text: str) -> Renewal | Modulated:
             raise ValueError(f"mmpp needs RATIO,HIGH_S,LOW_S, not {rest!r}")
         return Modulated(rate=1.0, ratio=parts[0], high_s=parts[1], low_s=parts[2])
     raise ValueError(f"{text!r} is not one of poisson, gamma:CV, mmpp:RATIO,HIGH_S,LOW_S")
-
-
-# What it costs
-
-
-def _service(options: OptionParser, rows: Rows | None) -> Service:
-    if rows is not None and rows.service_s is not None and "--service" not in options:
-        service = _recorded_seconds(rows.service_s)
-    else:
-        service = options.take("--service", _service_law, DEFAULT_SERVICE)
-    for option in ("--prompt", "--output"):
-        if option in options and service.profile is None:
-            options.fault(option, "goes with a --service profile of tokens only")
-    if service.profile is not None:
-        if "--slowdown" in options:
-            options.fault("--slowdown", "a profile says that itself")
-        return replace(
-            service,
-            prompt=options.take("--prompt", _tokens, Distribution("exp", 1024.0)),
-            output=options.take("--output", _tokens, Distribution("exp", 256.0)),
-        )
-    slowdown = options.take("--slowdown", parsers.at_least(0), service.slowdown)
-    return replace(service, slowdown=slowdown)
-
-
-def _recorded_seconds(seconds: Floats) -> Service:
-    known = tuple(float(value) for value in seconds if value == value)  # noqa: PLR0124 - not NaN
-    if not known:
-        raise UsageError(["no request of the recording was served, so give a --service"])
-    return Service(
-        recorded=True, seconds_known=empirical(known) if len(known) < len(seconds) else None
-    )
-
-
-def _service_law(text: str) -> Service:
-    kind, _, name = text.partition(":")
-    if kind in {"hold", "exp", "lognormal"}:
-        return Service(seconds=parsers.law(text, constant="hold"))
-    if kind != "profile":
-        laws = "hold:S, exp:S, lognormal:S,SIGMA, profile:NAME, profile:FILE"
-        raise ValueError(f"{text!r} is not one of {laws}")
-    if name == "hold-2s":
-        return Service(seconds=Distribution("const", 2.0))
-    if name in PROFILES:
-        return Service(profile=PROFILES[name])
-    if not Path(name).exists():
-        raise ValueError(f"{name!r} is not a file and not one of {', '.join(PROFILES)}, hold-2s")
-    profile = read_profile(Path(name))
-    if isinstance(profile, MeasuredSeconds):
-        return Service(seconds=profile.seconds, slowdown=profile.slowdown, source=profile.source)
-    return Service(profile=profile)
-
-
-def _tokens(text: str) -> Distribution:
-    return parsers.law(text, unit="N")
 
 
 def _slo(text: str) -> dict[str, float]:

@@ -104,8 +104,9 @@ What would the logged traffic have met with another cap and another queue?
 Usage:
   frontdoor replay LOG --cap LIST --queue LIST [options]
 
-LOG is the front door's own access log. Requests come when they came and take the seconds they took;
-one that was never served takes those of a random one that was.
+LOG is the front door's own access log. Requests come when they came. How much
+slower they are together is fitted to the log, so that another cap is another speed; or it is
+--slowdown. One that was never served takes the seconds of a random one that was.
 
 Options:
   --cap LIST                E.g. 4..8 or 4,6,8.
@@ -149,11 +150,12 @@ CALIBRATE = """\
 Fits a service profile to a log, for `--service profile:FILE`.
 
 Usage:
-  frontdoor calibrate LOG [--upstream KEY] [--out FILE] [--name NAME] [--json]
+  frontdoor calibrate LOG... [--upstream KEY] [--out FILE] [--name NAME] [--json]
 
-LOG is the front door's own access log, which gives seconds and how they grow with the batch; or a
-log of an engine's benchmark (JSON lines with input_toks, output_toks, scheduled_ts, first_token_ts,
-last_token_ts), which gives token and prompt times.
+LOG is the front door's own access log, which gives seconds (or tokens, where its lines have them)
+and how they grow with the batch; or a log of an engine's benchmark (JSON lines with input_toks,
+output_toks, scheduled_ts, first_token_ts, last_token_ts), which gives token and prompt times.
+Several logs of one engine are fitted as one: logs of two caps tell far more than one.
 
 Options:
   --upstream KEY            Whose requests, where the log has several upstreams.

@@ -26,7 +26,8 @@ from simulator.study.experiment import Result
 from simulator.study.statistics import sigmas
 from simulator.traffic.distributions import Distribution
 from simulator.traffic.retries import Retry
-from simulator.traffic.workload import Closed, Modulated, Renewal, Service
+from simulator.traffic.service import Service
+from simulator.traffic.workload import Closed, Modulated, Renewal
 
 LIMIT = 4.0
 

@@ -9,7 +9,9 @@ from typing import Literal
 
 from simulator.traffic.distributions import NEVER, Distribution
 from simulator.traffic.retries import NO_RETRY, Retry
-from simulator.traffic.workload import Arrivals, Burst, Closed, Replay, Service
+from simulator.traffic.service import Service
+from simulator.traffic.streams import Streams
+from simulator.traffic.workload import Arrivals, Burst, Closed, Replay
 
 Balancing = Literal["least", "random", "round-robin"]
 
@@ -76,13 +78,23 @@ class Scenario:
         """Whether an admitted request never waits inside a replica, nor slows another down."""
         weighs = isinstance(self.arrivals, Replay) and self.arrivals.rows.weight is not None
         spread = self.replicas == 1 or (self.balancing == "least" and not weighs)
-        steady = self.service.profile is None and self.service.slowdown == 0
+        steady = (
+            self.service.profile is None
+            and self.service.slowdown == 0
+            and not self.service.uncertain
+        )
         return steady and spread and self.cap <= self.replicas * self.slots
 
     @property
     def below_slots(self) -> bool:
         """Whether the cap leaves the engine a slot, as `frontdoor check` asks."""
         return self.cap < self.replicas * self.slots
+
+    def drawn(self, streams: Streams) -> "Scenario":
+        """Return the scenario of one replication: before one engine of those it may be."""
+        if not self.service.uncertain:
+            return self
+        return replace(self, service=self.service.drawn(streams))
 
     def at(self, cap: int, queue: int, timeout_s: float) -> "Scenario":
         """Return the same traffic before other limits."""

@@ -18,7 +18,7 @@ from simulator.study.request import StudyRequest
 from simulator.study.statistics import Estimate
 from simulator.study.sweep import Choice, Point
 from simulator.traffic.distributions import Distribution
-from simulator.traffic.workload import Service
+from simulator.traffic.service import Service
 
 LISTED = (
     *("rejected_share", "timed_out_share", "served_share", "lost_share", "goodput_per_s"),
@@ -51,6 +51,7 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
         "service": service_text(service),
         "service_alone_mean_s": service.mean_alone_s,
         "slowdown": service.slowdown,
+        "slowdown_ci95": 1.96 * service.slowdown_error,
         "slots": scenario.slots,
         "replicas": scenario.replicas,
         "pick": scenario.balancing,

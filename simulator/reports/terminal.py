@@ -171,6 +171,16 @@ def notes(scenario: Scenario, command: StudyRequest) -> Iterator[str]:
         yield f"service speed: {service.profile.source}. Calibrate before use."
     elif service.source:
         yield f"service speed: {service.source}."
+    if service.slowdown_error:
+        yield (
+            f"fitted to the log: n together run at 1 / (1 + {service.slowdown:.3g} (n - 1)), "
+            f"± {1.96 * service.slowdown_error:.2g}; the intervals have that in them."
+        )
+    if scenario.cap > service.seen_batch + 0.5:
+        yield (
+            f"the log never had more than {service.seen_batch:.0f} in service: at cap "
+            f"{scenario.cap} the engine's speed is a guess."
+        )
     if isinstance(scenario.arrivals, Replay):
         yield _replay_note(scenario.arrivals)
     if command.plan.replications == 1:

@@ -1,20 +1,27 @@
-"""From a log to a service profile: how long requests take alone, and how much company costs.
+"""From logs to a service profile: how long requests take alone, and how much company costs.
 
 Rule 1: the number in service is taken from the log itself: everybody between admission and end.
-Rule 2: a fit says how well it fits. A slowdown that the data cannot tell from 0 is 0.
+Rule 2: a fit says how sure it is, and the profile carries that into every prediction: a slowdown
+        that cannot be told from 0 is not 0.
+Rule 3: several logs of one engine are fitted as one; logs of two caps tell far more than one.
 
-The access log knows whole seconds; the log of an engine's benchmark knows tokens.
+An access log knows whole seconds, and tokens where it was told them; the log of an engine's
+benchmark knows tokens and when it began with each request.
 """
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simulator.traffic.access_log import read_access_log
+from simulator.study.occupancy import Occupancy
+from simulator.study.token_fit import Timings, fit_together
+from simulator.traffic.access_log import AccessLog, read_access_log
 from simulator.traffic.distributions import Floats, empirical
-from simulator.traffic.service_profiles import MeasuredSeconds, ServiceProfile, TokenTimes
+from simulator.traffic.service_profiles import MeasuredSeconds, ServiceProfile
 from simulator.traffic.tables import TraceError, lines_of
 
 KEPT = 400
@@ -31,198 +38,247 @@ class Fit:
     profile: ServiceProfile | MeasuredSeconds
     facts: dict[str, float]
 
+    @property
+    def profile_is_vague(self) -> bool:
+        """Whether what ten together would take is known to no better than a tenth."""
+        if isinstance(self.profile, MeasuredSeconds):
+            batch = min(10.0, 2 * self.profile.seen_batch)
+            whole = 1 + self.profile.slowdown * (batch - 1)
+            return 1.96 * self.profile.slowdown_error * (batch - 1) > 0.1 * whole
+        error = self.facts["token_per_sequence_ci95_s"]
+        return 9 * error > 0.1 * self.profile.token.at(10)
 
-def calibrate(path: Path, name: str, upstream: str | None) -> Fit:
-    """Return the profile that fits a log; raises TraceError."""
+
+def calibrate(paths: Sequence[Path], name: str, upstream: str | None) -> Fit:
+    """Return the profile that fits the logs of one engine; raises TraceError."""
+    told = ", ".join(path.name for path in paths)
+    if all(_is_benchmark(path) for path in paths):
+        return _fit_tokens([_benchmark(path) for path in paths], name, told)
+    logs = [read_access_log(path, upstream) for path in paths]
+    timings = [timed for log in logs if (timed := log_timings(log)) is not None]
+    if len(timings) == len(logs) and sum(len(each.prompt) for each in timings) >= FEWEST:
+        return _fit_tokens(timings, name, told)
+    return _fit_seconds(logs, name, told)
+
+
+def _is_benchmark(path: Path) -> bool:
     first = next((line for line in lines_of(path) if line.startswith("{")), "")
-    if '"first_token_ts"' in first:
-        return fit_tokens(path, name)
-    return fit_seconds(path, name, upstream)
+    return '"first_token_ts"' in first
 
 
-def fit_seconds(path: Path, name: str, upstream: str | None = None) -> Fit:
-    """Fit seconds and slowdown to an access log; raises TraceError."""
-    log = read_access_log(path, upstream)
-    ran = np.array([outcome == "served" for outcome in log.outcomes])
-    assert log.rows.service_s is not None
-    held = ~np.isnan(log.rows.service_s)
-    begins = log.rows.at_s + log.waits_s
-    seconds = np.where(held, log.rows.service_s, 0.0)
-    occupancy = Occupancy(begins[held], (begins + seconds)[held])
-    begins, seconds = begins[ran], seconds[ran]
-    ends = begins + seconds
-    if len(seconds) < FEWEST:
-        raise TraceError(f"{path}: {len(seconds)} requests were served; a fit needs {FEWEST}")
-    slowdown, error = _slowdown(occupancy, begins, ends)
-    alone = occupancy.work(begins, ends, slowdown)
-    company = occupancy.company(begins, ends)
-    kept = np.quantile(alone, (np.arange(KEPT) + 0.5) / KEPT) if len(alone) > KEPT else alone
-    values = tuple(round(float(value), 6) for value in np.sort(kept))
-    first_bytes = log.first_bytes_s[ran]
-    first_bytes = first_bytes[~np.isnan(first_bytes)]
-    facts = {
-        "requests": float(len(log.outcomes)),
-        "served": float(len(seconds)),
-        "lines_skipped": float(log.skipped),
-        "seconds_mean": float(seconds.mean()),
-        "seconds_p50": float(np.quantile(seconds, 0.5)),
-        "seconds_p95": float(np.quantile(seconds, 0.95)),
-        "seconds_cv": float(seconds.std() / seconds.mean()) if seconds.mean() else 0.0,
-        "alone_mean_s": float(alone.mean()),
-        "in_service_mean": float(company.mean()),
-        "slowdown": slowdown,
-        "slowdown_ci95": error,
-    }
-    if len(first_bytes):
-        facts["first_byte_p50_s"] = float(np.quantile(first_bytes, 0.5))
-        facts["first_byte_p95_s"] = float(np.quantile(first_bytes, 0.95))
-    source = f"calibrated from {len(seconds)} served requests of {path.name}"
-    profile = MeasuredSeconds(
-        name=name, source=source, seconds=empirical(values), slowdown=slowdown
-    )
-    return Fit(profile, facts)
+# Seconds
 
 
-class Occupancy:
-    """How many were in service when, from the begins and ends of all of them."""
+@dataclass(frozen=True, slots=True)
+class SecondsFit:
+    """How seconds grow with company, and what the requests of each log would take alone."""
 
-    def __init__(self, begins: Floats, ends: Floats) -> None:
-        instants = np.concatenate([begins, ends])
-        steps = np.concatenate([np.ones(len(begins)), -np.ones(len(ends))])
-        # At one instant those who end go first: their slots are taken over.
-        order = np.lexsort((steps, instants))
-        self._instants = instants[order]
-        self._inside = np.cumsum(steps[order])
-
-    def at(self, at_s: Floats) -> Floats:
-        """Return how many were in service right after these instants."""
-        place = np.searchsorted(self._instants, at_s, side="right") - 1
-        inside: Floats = self._inside[place]
-        return inside
-
-    def work(self, begins: Floats, ends: Floats, slowdown: float) -> Floats:
-        """Return the seconds that requests would have taken alone, with that slowdown."""
-        others = np.maximum(self._inside[:-1] - 1, 0)
-        done = np.diff(self._instants) / (1 + slowdown * others)
-        return self._between(np.concatenate([[0.0], np.cumsum(done)]), begins, ends)
-
-    def company(self, begins: Floats, ends: Floats) -> Floats:
-        """Return for each request the mean number in service while it was, itself included."""
-        area = np.concatenate([[0.0], np.cumsum(self._inside[:-1] * np.diff(self._instants))])
-        lasted = ends - begins
-        whole = self._between(area, begins, ends)
-        mean = np.divide(whole, lasted, out=np.ones_like(whole), where=lasted > 0)
-        company: Floats = np.maximum(mean, 1.0)
-        return company
-
-    def _between(self, total: Floats, begins: Floats, ends: Floats) -> Floats:
-        until, since = (np.interp(at_s, self._instants, total) for at_s in (ends, begins))
-        between: Floats = until - since
-        return between
+    slowdown: float
+    error: float
+    """Standard error."""
+    batch_mean: float
+    batch_max: float
+    alone: tuple[Floats, ...]
+    """By log; not a number for those that did not run."""
 
 
-def _slowdown(occupancy: Occupancy, begins: Floats, ends: Floats) -> tuple[float, float]:
-    """Return the slowdown and its half-width; 0 where it is not clear.
+def fit_company(logs: Sequence[AccessLog], source: str) -> SecondsFit:
+    """Fit the slowdown to access logs; raises TraceError.
 
     The work of a request knows nothing of how many it met. So the right slowdown is the one at
     which work and the number met at its begin are uncorrelated; a regression on the mean number
     met during its life would be biased, as long lives average more.
     """
-    met = occupancy.at(begins)
+    spans = [_Spans.of(log) for log in logs]
+    served = sum(int(span.ran.sum()) for span in spans)
+    if served < FEWEST:
+        raise TraceError(f"{source}: {served} requests were served; a fit needs {FEWEST}")
+    met = np.concatenate([span.met for span in spans])
     met = met - met.mean()
 
     def moments(slowdown: float) -> tuple[float, float]:
-        work = occupancy.work(begins, ends, slowdown)
+        work = np.concatenate([span.work(slowdown) for span in spans])
         products = (work - work.mean()) * met
         return float(products.mean()), float(products.std() / np.sqrt(len(products)))
 
-    least, error = moments(0.0)
-    if least <= 1.96 * error:
-        step = 0.01
-        slope = (moments(step)[0] - least) / step
-        return 0.0, 1.96 * error / abs(slope) if slope else 0.0
+    slowdown = _root(lambda at: moments(at)[0])
+    step = max(0.01 * slowdown, 1e-3)
+    slope = (moments(slowdown + step)[0] - moments(slowdown)[0]) / step
+    error = moments(slowdown)[1] / abs(slope) if slope else HIGHEST_SLOWDOWN
+    company = np.concatenate([span.company for span in spans])
+    return SecondsFit(
+        slowdown,
+        min(error, HIGHEST_SLOWDOWN),
+        float(company.mean()),
+        float(company.max()),
+        tuple(span.alone(slowdown) for span in spans),
+    )
+
+
+def alone_at(logs: Sequence[AccessLog], slowdown: float) -> list[Floats]:
+    """Return what requests would take alone if the slowdown is this one."""
+    return [_Spans.of(log).alone(slowdown) for log in logs]
+
+
+def _root(moment: Callable[[float], float]) -> float:
+    """Return where the moment is 0, at least 0."""
+    if moment(0.0) <= 0:
+        return 0.0
     low, high = 0.0, HIGHEST_SLOWDOWN
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if moments(middle)[0] > 0 else (low, middle)
-    step = max(0.01 * high, 1e-4)
-    slope = (moments(high + step)[0] - moments(high - step)[0]) / (2 * step)
-    return high, 1.96 * moments(high)[1] / abs(slope) if slope else 0.0
+        low, high = (middle, high) if moment(middle) > 0 else (low, middle)
+    return high
 
 
-def fit_tokens(path: Path, name: str) -> Fit:
-    """Fit token and prompt times to an engine's benchmark log; raises TraceError."""
-    entries = []
-    for number, line in enumerate(lines_of(path), start=1):
-        try:
-            entry = json.loads(line)
-            entries.append(
-                [
-                    float(entry[key])
-                    for key in (
-                        *("input_toks", "output_toks"),
-                        *("scheduled_ts", "first_token_ts", "last_token_ts"),
-                    )
-                ]
-            )
-        except (ValueError, KeyError, TypeError):
-            raise TraceError(f"{path}: line {number} is not a request of a benchmark") from None
-    rows = np.array([entry for entry in entries if entry[1] >= 2])
-    if len(rows) < FEWEST:
-        raise TraceError(f"{path}: {len(rows)} requests with tokens; a fit needs {FEWEST}")
-    prompt, output, scheduled, first, last = rows.T
-    company = Occupancy(scheduled, last).company(scheduled, last)
-    token_s = (last - first) / (output - 1)
-    token, token_error = _token_times(company, token_s)
-    prompt_token_s, overhead_s = _prompt_times(prompt, first - scheduled)
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """When the requests of one log ran, and beside how many."""
+
+    occupancy: Occupancy
+    begins: Floats
+    ends: Floats
+    ran: NDArray[np.bool_]
+    held: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, log: AccessLog) -> "_Spans":
+        assert log.rows.service_s is not None
+        held = ~np.isnan(log.rows.service_s)
+        begins = log.rows.at_s + log.waits_s
+        ends = begins + np.where(held, log.rows.service_s, 0.0)
+        ran = np.array([outcome == "served" for outcome in log.outcomes])
+        return cls(Occupancy(begins[held], ends[held]), begins, ends, ran, held)
+
+    @property
+    def met(self) -> Floats:
+        return self.occupancy.at(self.begins[self.ran])
+
+    @property
+    def company(self) -> Floats:
+        return self.occupancy.company(self.begins[self.ran], self.ends[self.ran])
+
+    def work(self, slowdown: float) -> Floats:
+        return self.occupancy.work(self.begins[self.ran], self.ends[self.ran], slowdown)
+
+    def alone(self, slowdown: float) -> Floats:
+        work = self.occupancy.work(self.begins, self.ends, slowdown)
+        alone: Floats = np.where(self.held, work, np.nan)
+        return alone
+
+
+def _fit_seconds(logs: Sequence[AccessLog], name: str, source: str) -> Fit:
+    fit = fit_company(logs, source)
+    spans = [_Spans.of(log) for log in logs]
+    ran = [span.ran for span in spans]
+    alone = np.concatenate([work[which] for work, which in zip(fit.alone, ran, strict=True)])
+    seconds = np.concatenate([(span.ends - span.begins)[span.ran] for span in spans])
+    kept = np.quantile(alone, (np.arange(KEPT) + 0.5) / KEPT) if len(alone) > KEPT else alone
+    values = tuple(round(float(value), 6) for value in np.sort(kept))
+    first_bytes = np.concatenate(
+        [log.first_bytes_s[which] for log, which in zip(logs, ran, strict=True)]
+    )
+    first_bytes = first_bytes[~np.isnan(first_bytes)]
     facts = {
-        "requests": float(len(rows)),
-        "in_service_min": float(company.min()),
-        "in_service_mean": float(company.mean()),
-        "in_service_max": float(company.max()),
-        "token_p50_s": float(np.quantile(token_s, 0.5)),
-        "token_fit_error": token_error,
-        "first_token_p50_s": float(np.quantile(first - scheduled, 0.5)),
+        "requests": float(sum(len(log.outcomes) for log in logs)),
+        "served": float(len(seconds)),
+        "lines_skipped": float(sum(log.skipped for log in logs)),
+        "seconds_mean": float(seconds.mean()),
+        "seconds_p50": float(np.quantile(seconds, 0.5)),
+        "seconds_p95": float(np.quantile(seconds, 0.95)),
+        "seconds_cv": float(seconds.std() / seconds.mean()) if seconds.mean() else 0.0,
+        "alone_mean_s": float(alone.mean()),
+        "in_service_mean": fit.batch_mean,
+        "in_service_max": fit.batch_max,
+        "slowdown": fit.slowdown,
+        "slowdown_ci95": 1.96 * fit.error,
     }
-    profile = ServiceProfile(
+    if len(first_bytes):
+        facts["first_byte_p50_s"] = float(np.quantile(first_bytes, 0.5))
+        facts["first_byte_p95_s"] = float(np.quantile(first_bytes, 0.95))
+    profile = MeasuredSeconds(
         name=name,
-        source=f"calibrated from {len(rows)} requests of {path.name}, "
-        f"{company.min():.0f} to {company.max():.0f} in service",
-        token=token,
-        prompt_token_s=prompt_token_s,
-        prompt_overhead_s=overhead_s,
+        source=f"calibrated from {len(seconds)} served requests of {source}",
+        seconds=empirical(values),
+        slowdown=fit.slowdown,
+        slowdown_error=fit.error,
+        in_service_mean=fit.batch_mean,
+        seen_batch=fit.batch_max,
     )
     return Fit(profile, facts)
 
 
-def _token_times(company: Floats, token_s: Floats) -> tuple[TokenTimes, float]:
-    """Return the better of a line and a power, and its median relative error."""
-    slope, start = np.polyfit(company - 1, token_s, 1)
-    slope, start = max(0.0, float(slope)), float(start)
-    power, scale = np.polyfit(np.log(company), np.log(token_s), 1)
-    candidates = [TokenTimes(first_s=float(np.exp(scale)), power=max(0.0, float(power)))]
-    if start > 0:
-        candidates.append(TokenTimes(first_s=start, per_sequence_s=slope))
-
-    def error(times: TokenTimes) -> float:
-        modelled = (times.first_s + times.per_sequence_s * (company - 1)) * company**times.power
-        return float(np.median(np.abs(modelled / token_s - 1)))
-
-    best = min(candidates, key=error)
-    return best, error(best)
+# Tokens
 
 
-def _prompt_times(prompt: Floats, first_s: Floats) -> tuple[float, float]:
-    """Return seconds a prompt token and seconds besides.
+def log_timings(log: AccessLog) -> Timings | None:
+    """Return what an access log knows of tokens: of streams that were served; None if of few."""
+    rows = log.rows
+    if rows.prompt is None or rows.output is None or rows.service_s is None:
+        return None
+    begins = rows.at_s + log.waits_s
+    first = begins + log.first_bytes_s
+    last = begins + rows.service_s
+    served = np.array([outcome == "served" for outcome in log.outcomes])
+    usable = served & log.streams & (rows.output >= 2) & (first < last) & ~np.isnan(rows.prompt)
+    if usable.sum() < 0.5 * served.sum():
+        return None  # the others would be missing from the batch
+    return Timings(
+        rows.prompt[usable], rows.output[usable], begins[usable], first[usable], last[usable]
+    )
 
-    Prompts wait for each other, so the line is drawn along the faster half of them.
-    """
-    if np.ptp(prompt) == 0:
-        return 0.0, 0.0
-    kept = np.ones(len(prompt), dtype=bool)
-    slope = start = 0.0
-    for _ in range(10):
-        slope, start = np.polyfit(prompt[kept], first_s[kept], 1)
-        above = first_s - (start + slope * prompt)
-        kept = above <= np.median(above)
-    return max(0.0, float(slope)), max(0.0, float(start))
+
+_KEYS = ("input_toks", "output_toks", "scheduled_ts", "first_token_ts", "last_token_ts")
+
+
+def _benchmark(path: Path) -> Timings:
+    entries = []
+    for number, line in enumerate(lines_of(path), start=1):
+        try:
+            entry = json.loads(line)
+            values = [float(entry[key]) for key in _KEYS]
+        except (ValueError, KeyError, TypeError):
+            raise TraceError(f"{path}: line {number} is not a request of a benchmark") from None
+        prompt, output, scheduled, first, last = values
+        if not (np.isfinite(values).all() and prompt >= 0 and scheduled <= first <= last):
+            raise TraceError(f"{path}: line {number}: its tokens or instants cannot be")
+        if output >= 2:
+            entries.append(values)
+    if not entries:
+        raise TraceError(f"{path}: no request has two tokens or more")
+    return Timings(*np.array(entries).T)
+
+
+def _fit_tokens(timings: Sequence[Timings], name: str, source: str) -> Fit:
+    count = sum(len(each.prompt) for each in timings)
+    if count < FEWEST:
+        raise TraceError(f"{source}: {count} requests with tokens; a fit needs {FEWEST}")
+    fit = fit_together(timings)
+    fewest, mean, most = fit.batch
+    token_s = np.concatenate([(each.last_s - each.first_s) / (each.output - 1) for each in timings])
+    first_s = np.concatenate([each.first_s - each.scheduled_s for each in timings])
+    errors = np.std(np.array(fit.draws), axis=0)
+    facts = {
+        "requests": float(count),
+        "in_service_min": fewest,
+        "in_service_mean": mean,
+        "in_service_max": most,
+        "token_p50_s": float(np.quantile(token_s, 0.5)),
+        "token_fit_error": fit.decode_error,
+        "first_token_p50_s": float(np.quantile(first_s, 0.5)),
+        "token_ci95_s": 1.96 * float(errors[0]),
+        "token_per_sequence_ci95_s": 1.96 * float(errors[1]),
+        "prompt_token_ci95_s": 1.96 * float(errors[3]),
+        "prompt_overhead_ci95_s": 1.96 * float(errors[4]),
+    }
+    profile = ServiceProfile(
+        name=name,
+        source=f"calibrated from {count} requests of {source}, "
+        f"{fewest:.0f} to {most:.0f} in service",
+        token=fit.token,
+        prompt_token_s=fit.prompt_token_s,
+        prompt_overhead_s=fit.prompt_overhead_s,
+        draws=fit.draws,
+        seen_batch=most,
+    )
+    return Fit(profile, facts)

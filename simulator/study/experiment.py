@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any, NamedTuple
 
 from simulator.model.checked_gate import CheckedGate, Entry
@@ -64,6 +65,8 @@ class Result:
     """What came of all replications of one scenario."""
 
     replications: tuple[Replication, ...]
+    uncertain_engine: bool = False
+    """Whether replications differ by how fast the engine may be: then an interval is for one."""
 
     def values(self, metric: str) -> list[float | None]:
         """Return a metric by replication."""
@@ -71,7 +74,10 @@ class Result:
 
     def estimate(self, metric: str) -> Estimate:
         """Return a metric with its interval."""
-        return estimate(self.values(metric))
+        made = estimate(self.values(metric))
+        if made.ci95 is None or not self.uncertain_engine:
+            return made
+        return Estimate(made.mean, made.ci95 * sqrt(len(self.replications) + 1))
 
     def estimates(self) -> dict[str, Estimate]:
         """Return every metric with its interval, in their order."""
@@ -90,6 +96,7 @@ def replicate(scenario: Scenario, plan: Plan, number: int) -> Records:
     """Carry out one replication; with `check`, raises LawError when a law is broken."""
     loop = DRIVERS[plan.driver]()
     streams = Streams(plan.seed, number)
+    scenario = scenario.drawn(streams)
     gate = new_gate(scenario, loop, streams)
     if not plan.check:
         return SimulatedRun(scenario, streams, loop, gate).run()
@@ -103,6 +110,7 @@ def observe(scenario: Scenario, plan: Plan, number: int = 0) -> tuple[Records, l
     """Carry out one replication and return its journal too: everything that the gate decided."""
     loop = DRIVERS[plan.driver]()
     streams = Streams(plan.seed, number)
+    scenario = scenario.drawn(streams)
     checked = CheckedGate(new_gate(scenario, loop, streams), scenario, loop)
     checked.journal = []
     gate: GateLike = checked
@@ -159,7 +167,10 @@ def experiment(
     results: list[list[Replication]] = [[] for _ in scenarios]
     for task, replications in zip(tasks, done, strict=True):
         results[task.point].extend(replications)
-    return [Result(tuple(replications)) for replications in results]
+    return [
+        Result(tuple(replications), scenario.service.uncertain)
+        for scenario, replications in zip(scenarios, results, strict=True)
+    ]
 
 
 def _blocks(plan: Plan, scenarios: int, first: int = 0) -> list[tuple[int, ...]]:

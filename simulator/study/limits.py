@@ -70,6 +70,8 @@ def _chance(result: Result, name: str, margin: float) -> float:
         if not any(values):
             return 1 - exp(-abs(margin) * offered) if margin >= 0 else 0.0
         error = max(error, sqrt(max(0.0, mean * (1 - mean)) / offered))
+    if result.uncertain_engine:
+        error *= sqrt(len(values) + 1)  # of one engine, not of the mean of all it may be
     if error == 0:
         return float(margin >= 0)
     return float(stdtr(len(values) - 1, margin / error))

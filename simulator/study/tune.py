@@ -216,7 +216,7 @@ class Search:
             plan = replace(self.plan, replications=wanted - done)
             (more,) = experiment([world], plan, pool=self.pool, first=done)
             before = () if known is None else known.replications
-            known = Result((*before, *more.replications))
+            known = Result((*before, *more.replications), more.uncertain_engine)
             self._results[world] = known
             self.simulated += sum(each.counts["offered"] for each in more.replications)
         assert known is not None

@@ -1,16 +1,18 @@
 """The front door's own log as rows, and how each request ended."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, nan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.traffic.distributions import Floats
+from simulator.traffic.service import Rows
 from simulator.traffic.tables import MOST, TraceError, lines_of
-from simulator.traffic.workload import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,6 +24,8 @@ class AccessLog:
     waits_s: Floats
     first_bytes_s: Floats
     """From admission to the first byte; not a number where there was none."""
+    streams: NDArray[np.bool_]
+    """Whether the answer was a stream, so that its first byte is a first token."""
     skipped: int
     """Lines that are no access line."""
     others: int
@@ -40,6 +44,8 @@ class AccessLog:
         )
 
 
+KNOWN_SHARE = 0.9
+"""Served requests whose tokens must be known, or they are not used at all."""
 _HELD_A_SLOT = {"served", "client_gone_streaming", "upstream_error", "upstream_timeout"}
 _MET_NO_GATE = {"bad_request", "model_not_found", "body_too_large", "draining"}
 
@@ -71,6 +77,8 @@ def read_access_log(path: Path, upstream: str | None = None) -> AccessLog:
     entries = [entries[at] for at in order]
     rows = Rows(
         arrived_s[order] - arrived_s[order[0]],
+        _tokens(entries, "tokens_in"),
+        _tokens(entries, "tokens_out"),
         service_s=np.array([_service_s(entry) for entry in entries]),
         weight=np.array([max(1, int(entry["weight"])) for entry in entries], dtype=np.float64),
         patience_s=np.array([_patience_s(entry) for entry in entries]),
@@ -80,6 +88,7 @@ def read_access_log(path: Path, upstream: str | None = None) -> AccessLog:
         outcomes=tuple(str(entry["outcome"]) for entry in entries),
         waits_s=np.array([entry["waited_s"] for entry in entries], dtype=np.float64),
         first_bytes_s=np.array([_first_byte_s(entry) for entry in entries]),
+        streams=np.array([bool(entry.get("stream")) for entry in entries]),
         skipped=skipped,
         others=others,
         started=str(entries[0]["time"]),
@@ -123,6 +132,15 @@ def _counts(entry: dict[str, Any], upstream: str | None) -> bool:
     if entry["outcome"] in _MET_NO_GATE:
         return False
     return bool(entry["weight"]) or entry["outcome"] not in _HELD_A_SLOT
+
+
+def _tokens(entries: Sequence[dict[str, Any]], name: str) -> Floats | None:
+    """Return token counts, not a number where a request has none; None where too few have them."""
+    counts = [entry.get(name) for entry in entries]
+    values = np.array([nan if not _is_amount(each) else each for each in counts], dtype=float)
+    served = np.array([entry["outcome"] == "served" for entry in entries])
+    known = served & ~np.isnan(values)
+    return values if known.sum() >= KNOWN_SHARE * max(1, served.sum()) else None
 
 
 def _service_s(entry: dict[str, Any]) -> float:

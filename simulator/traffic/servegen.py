@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator.traffic.distributions import Floats
+from simulator.traffic.service import Rows
 from simulator.traffic.streams import Purpose, Streams
 from simulator.traffic.tables import MOST, TraceError
-from simulator.traffic.workload import Rows
 
 
 class Window(NamedTuple):

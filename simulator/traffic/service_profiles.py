@@ -6,7 +6,8 @@ unit of work. None of them is your engine: calibrate before use (`frontdoor cali
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,10 @@ class TokenTimes:
         return float(alone_s * batch**self.power)
 
 
+Draw = tuple[float, float, float, float, float]
+"""Token, per sequence, power, prompt token, overhead: one profile that a log leaves open."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceProfile:
     """One model on one machine. `source` is printed with every result made from it."""
@@ -49,6 +54,23 @@ class ServiceProfile:
     prompt_token_s: float = 0.0
     prompt_overhead_s: float = 0.0
     chunk_tokens: int = CHUNK_TOKENS
+    draws: tuple[Draw, ...] = ()
+    """As fast as its log leaves it open: token, per sequence, power, prompt token, overhead."""
+    seen_batch: float = inf
+    """The largest number together in the log; above it the profile is a guess."""
+
+    def drawn(self, number: int) -> "ServiceProfile":
+        """Return one of the profiles that the log leaves open."""
+        if not self.draws:
+            return self
+        first_s, per_sequence_s, power, prompt_s, overhead_s = self.draws[number % len(self.draws)]
+        return replace(
+            self,
+            token=TokenTimes(first_s=first_s, per_sequence_s=per_sequence_s, power=power),
+            prompt_token_s=prompt_s,
+            prompt_overhead_s=overhead_s,
+            draws=(),
+        )
 
     def speed(self, batch: int) -> float:
         """Return tokens a second for each of `batch` sequences."""
@@ -78,6 +100,12 @@ class MeasuredSeconds:
     name: str
     source: str
     seconds: Distribution
+    slowdown_error: float = 0.0
+    """Standard error of `slowdown`."""
+    in_service_mean: float = 1.0
+    """The mean number together in the log."""
+    seen_batch: float = inf
+    """The largest number together in the log."""
     slowdown: float = 0.0
     """n requests together run at 1 / (1 + slowdown (n - 1)) of the speed of one."""
 
@@ -125,7 +153,7 @@ def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
         raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004 - a fault of the file
     if "seconds" in document:
         return _measured(document, path)
-    unknown = sorted(set(document) - set(_KEYS) - {"name", "source"})
+    unknown = sorted(set(document) - set(_KEYS) - {"name", "source", "draws"})
     if unknown:
         raise ValueError(f"{path}: unknown key {unknown[0]}")
     return ServiceProfile(
@@ -139,7 +167,19 @@ def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
         prompt_token_s=_number(document, "prompt_token_s", path),
         prompt_overhead_s=_number(document, "prompt_overhead_s", path),
         chunk_tokens=int(_number(document, "chunk_tokens", path)),
+        draws=_draws(document, path),
+        seen_batch=_number(document, "seen_batch", path) or inf,
     )
+
+
+_DRAWN = ("token_s", "token_per_sequence_s", "token_power", "prompt_token_s", "prompt_overhead_s")
+
+
+def _draws(document: Mapping[str, Any], path: Path) -> tuple[Draw, ...]:
+    draws = document.get("draws", [])
+    if not isinstance(draws, list) or not all(isinstance(each, dict) for each in draws):
+        raise ValueError(f"{path}: draws must be a list of objects")
+    return tuple(tuple(_number(each, name, path) for name in _DRAWN) for each in draws)  # type: ignore[misc]
 
 
 def _no_constant(text: str) -> float:
@@ -153,6 +193,9 @@ _KEYS: dict[str, float | None] = {
     "prompt_token_s": 0.0,
     "prompt_overhead_s": 0.0,
     "chunk_tokens": CHUNK_TOKENS,
+    "seen_batch": 0.0,
+    "slowdown_error": 0.0,
+    "in_service_mean": 1.0,
 }
 
 
@@ -163,6 +206,9 @@ _MOST = {
     "prompt_token_s": 1e4,
     "prompt_overhead_s": 1e6,
     "chunk_tokens": 1e9,
+    "seen_batch": 1e6,
+    "slowdown_error": 1e4,
+    "in_service_mean": 1e6,
 }
 """Beyond them a number is a mistake, e.g. of its unit."""
 MOST_SECONDS = 1e9
@@ -186,6 +232,9 @@ def _measured(document: Mapping[str, Any], path: Path) -> MeasuredSeconds:
         source=str(document.get("source", f"{path.name}, no source given")),
         seconds=empirical(tuple(float(value) for value in seconds)),
         slowdown=float(slowdown),
+        slowdown_error=_number(document, "slowdown_error", path),
+        in_service_mean=max(1.0, _number(document, "in_service_mean", path)),
+        seen_batch=_number(document, "seen_batch", path) or inf,
     )
 
 
@@ -197,6 +246,9 @@ def profile_document(profile: ServiceProfile | MeasuredSeconds) -> dict[str, obj
             "source": profile.source,
             "seconds": list(profile.seconds.values),
             "slowdown": profile.slowdown,
+            "slowdown_error": profile.slowdown_error,
+            "in_service_mean": profile.in_service_mean,
+            "seen_batch": _seen(profile.seen_batch),
         }
     return {
         "name": profile.name,
@@ -207,7 +259,14 @@ def profile_document(profile: ServiceProfile | MeasuredSeconds) -> dict[str, obj
         "prompt_token_s": profile.prompt_token_s,
         "prompt_overhead_s": profile.prompt_overhead_s,
         "chunk_tokens": profile.chunk_tokens,
+        "seen_batch": _seen(profile.seen_batch),
+        "draws": [dict(zip(_DRAWN, draw, strict=True)) for draw in profile.draws],
     }
+
+
+def _seen(batch: float) -> float:
+    """Return the largest batch of the log, 0 where there was no log."""
+    return batch if isfinite(batch) else 0.0
 
 
 def _number(document: Mapping[str, Any], key: str, path: Path) -> float:

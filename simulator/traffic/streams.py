@@ -16,6 +16,7 @@ class Purpose(IntEnum):
     DWELLS = 5
     THINKING = 6
     PACING = 7
+    MODEL = 9
     LATE = 8
     """Key of the numbers that `laws.unit` gives: retries, picks, hang-ups."""
 

@@ -21,8 +21,9 @@ import numpy as np
 from simulator.traffic.access_log import read_access_log
 from simulator.traffic.distributions import Floats
 from simulator.traffic.servegen import read_servegen
+from simulator.traffic.service import Rows
 from simulator.traffic.tables import TraceError, is_number, lines_of, numbers, table
-from simulator.traffic.workload import Arrivals, Replay, Rows
+from simulator.traffic.workload import Arrivals, Replay
 
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MOONCAKE_STEP_S = 3.0

@@ -10,13 +10,12 @@ Rule 3: gaps are not clipped, windows are not rescaled to the exact rate, and pr
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simulator.traffic.distributions import Distribution, Floats
-from simulator.traffic.service_profiles import ServiceProfile
+from simulator.traffic.distributions import Distribution
+from simulator.traffic.service import Rows, Service, Sized
 from simulator.traffic.streams import Purpose, Streams
 
 BLOCK = 4096
@@ -33,41 +32,6 @@ class Request(NamedTuple):
     """Tokens."""
     patience_s: float
     weight: int
-
-
-class Rows(NamedTuple):
-    """Some requests: instants and, where the arrivals bring them, sizes."""
-
-    at_s: Floats
-    prompt: Floats | None = None
-    output: Floats | None = None
-    service_s: Floats | None = None
-    """Seconds; not a number where the recording does not know (it was never served)."""
-    weight: Floats | None = None
-    patience_s: Floats | None = None
-    """Infinity for those whose patience was not tried."""
-
-    def taken(self, which: slice | NDArray[Any]) -> "Rows":
-        """Return the rows that an index, a slice or a mask selects."""
-        return Rows(
-            self.at_s[which],
-            *(None if column is None else column[which] for column in self[1:]),
-        )
-
-
-class Sized(NamedTuple):
-    """Some requests with the work that each is."""
-
-    at_s: Floats
-    work: Floats
-    """Seconds, or output tokens where the service has a profile of tokens."""
-    prompt: Floats | None = None
-    weight: Floats | None = None
-    patience_s: Floats | None = None
-
-
-NOTHING = Distribution("const", 0.0)
-ONE_TOKEN = Distribution("const", 1.0)
 
 
 class Arrivals(Protocol):
@@ -237,87 +201,6 @@ class Closed:
     def faster(self, factor: float) -> "Closed":
         """Return the same clients, thinking for `1 / factor` of the time."""
         return replace(self, think_s=self.think_s / factor)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """How much work a request is; exactly one of the first three is set.
-
-    `seconds` is a law of seconds; `profile` is set, and work is output tokens after a prompt, from
-    the arrivals or else by the laws `prompt` and `output`; `recorded`: the arrivals' own seconds.
-    `slowdown` b makes n requests together run at 1 / (1 + b (n - 1)) of the speed of one.
-    """
-
-    seconds: Distribution | None = None
-    profile: ServiceProfile | None = None
-    recorded: bool = False
-    seconds_known: Distribution | None = None
-    """The law of the seconds that a recording does know, for those that it does not."""
-    prompt: Distribution = NOTHING
-    output: Distribution = ONE_TOKEN
-    slowdown: float = 0.0
-    factor: float = 1.0
-    """How much more work than recorded: for the sensitivity line."""
-    source: str = ""
-    """Where the numbers come from, when they come from a file."""
-
-    def slower(self, factor: float) -> "Service":
-        """Return the service with `factor` times the work."""
-        if self.seconds is not None:
-            return replace(self, seconds=self.seconds.scaled(factor))
-        return replace(self, factor=self.factor * factor)
-
-    @property
-    def mean_alone_s(self) -> float | None:
-        """Mean seconds of a request that is alone, or None where only the recording knows."""
-        if self.seconds is not None:
-            return self.seconds.mean
-        if self.profile is not None:
-            alone_s = self.profile.alone_s(self.prompt.mean, self.output.mean)
-            return alone_s * self.factor
-        return None
-
-    def random(self, *, rows_have_sizes: bool) -> bool:
-        """Whether two replications of one stream of arrivals differ in their work."""
-        if self.seconds is not None:
-            return self.seconds.random
-        if self.profile is not None and not rows_have_sizes:
-            return self.prompt.random or self.output.random
-        return self.seconds_known is not None
-
-    def speed(self, batch: int) -> float:
-        """Return the units of work a second that each of `batch` requests gets."""
-        if self.profile is not None:
-            return self.profile.speed(batch)
-        return 1.0 / (1.0 + self.slowdown * (batch - 1))
-
-    def sized(self, rows: Rows, work: np.random.Generator, prompts: np.random.Generator) -> Sized:
-        """Return the rows with the work of each."""
-        count = len(rows.at_s)
-        if self.seconds is not None:
-            return _sized(rows, self.seconds.draw(work, count))
-        if self.recorded:
-            if rows.service_s is None:
-                raise ValueError("the recording has no service times")
-            return _sized(rows, self._completed(rows.service_s, work))
-        output = self.output.draw(work, count) if rows.output is None else rows.output
-        prompt = self.prompt.draw(prompts, count) if rows.prompt is None else rows.prompt
-        # A request has at least one token: an engine that answers has computed it.
-        output = np.maximum(output, 1.0) * self.factor
-        return _sized(rows, output, prompt * self.factor)
-
-    def _completed(self, service_s: Floats, work: np.random.Generator) -> Floats:
-        """Return recorded seconds, with others' seconds where the recording knows none."""
-        unknown = np.isnan(service_s)
-        if unknown.any():
-            assert self.seconds_known is not None
-            drawn = self.seconds_known.draw(work, len(service_s))
-            service_s = np.where(unknown, drawn, service_s)
-        return service_s * self.factor
-
-
-def _sized(rows: Rows, work: Floats, prompt: Floats | None = None) -> Sized:
-    return Sized(rows.at_s, work, prompt, rows.weight, rows.patience_s)
 
 
 def requests(

@@ -18,7 +18,8 @@ from simulator.exact.closed_form import BoundedQueue
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Plan, observe
 from simulator.traffic.distributions import Distribution
-from simulator.traffic.workload import Replay, Rows, Service
+from simulator.traffic.service import Rows, Service
+from simulator.traffic.workload import Replay
 
 CAP, QUEUE, TIMEOUT_S, HOLD_S = 2, 3, 0.7, 0.4
 REQUESTS = 24

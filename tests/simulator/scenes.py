@@ -5,7 +5,8 @@ from math import inf
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Plan, experiment
 from simulator.traffic.distributions import Distribution
-from simulator.traffic.workload import Burst, Renewal, Service
+from simulator.traffic.service import Service
+from simulator.traffic.workload import Burst, Renewal
 
 HOLD_2 = Service(seconds=Distribution("const", 2.0))
 EXP_2 = Service(seconds=Distribution("exp", 2.0))

@@ -13,7 +13,8 @@ from simulator.model.scenario import Tiers
 from simulator.study.experiment import Plan, observe
 from simulator.traffic.distributions import NEVER, Distribution
 from simulator.traffic.retries import NO_RETRY, Retry
-from simulator.traffic.workload import Closed, Renewal, Replay, Rows, Service
+from simulator.traffic.service import Rows, Service
+from simulator.traffic.workload import Closed, Renewal, Replay
 from tornado_frontdoor.core.limits import COOLING_LIMIT_S
 
 EVENTS = st.lists(

@@ -6,7 +6,8 @@ from scenes import HOLD_2, result_of, scene
 from simulator.exact.validate import LIMIT, Case, cases, findings
 from simulator.study.experiment import Plan, cores, experiment
 from simulator.traffic.distributions import Distribution
-from simulator.traffic.workload import Renewal, Service
+from simulator.traffic.service import Service
+from simulator.traffic.workload import Renewal
 
 QUICK = list(cases(4000, full=False))
 
@@ -65,7 +66,8 @@ def test_overload_saturates_at_slots_over_service_time():
 def test_request_slows_down_when_others_join_it():
     import numpy as np
 
-    from simulator.traffic.workload import Replay, Rows
+    from simulator.traffic.service import Rows
+    from simulator.traffic.workload import Replay
 
     pair = Replay(rows=Rows(np.array([0.0, 1.0])))
     slowed = Service(seconds=Distribution("const", 2.0), slowdown=1.0)

@@ -18,8 +18,9 @@ from simulator.study.experiment import Plan, Replication, Result, experiment
 from simulator.study.limits import judge
 from simulator.study.sweep import choose
 from simulator.traffic.distributions import Distribution
+from simulator.traffic.service import Service
 from simulator.traffic.service_profiles import PROFILES
-from simulator.traffic.workload import Renewal, Service
+from simulator.traffic.workload import Renewal
 
 
 def result(**metrics):

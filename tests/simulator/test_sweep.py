@@ -9,7 +9,8 @@ from simulator.cli.options import sweep_of
 from simulator.reports.json_document import sweep_document
 from simulator.study.experiment import Plan, Replication, Result, experiment
 from simulator.study.sweep import choose
-from simulator.traffic.workload import Renewal, Service
+from simulator.traffic.service import Service
+from simulator.traffic.workload import Renewal
 
 SLO = {"wait_p95_s": 2.5, "lost_share": 0.02}
 

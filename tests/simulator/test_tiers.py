@@ -7,7 +7,8 @@ from scenes import scene
 from simulator.model.scenario import Tiers
 from simulator.study.experiment import Plan, observe
 from simulator.traffic.retries import Retry
-from simulator.traffic.workload import Replay, Rows, Service
+from simulator.traffic.service import Rows, Service
+from simulator.traffic.workload import Replay
 
 TIERS = Tiers(idle_s=(10.0, 100.0), wake_s=(3.0, 20.0), fall_s=(2.0, 1.0), hold_s=(5.0, 60.0))
 

@@ -11,10 +11,11 @@ from scenes import scene
 
 from simulator.study.experiment import Plan, experiment
 from simulator.traffic.access_log import read_access_log
+from simulator.traffic.service import Service
 from simulator.traffic.streams import Streams
 from simulator.traffic.tables import TraceError
 from simulator.traffic.trace_readers import read_trace
-from simulator.traffic.workload import Replay, Service
+from simulator.traffic.workload import Replay
 
 SAMPLE = Path(__file__).parents[2] / "simulator" / "data" / "sample_trace.csv"
 

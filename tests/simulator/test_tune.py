@@ -16,7 +16,8 @@ from simulator.study.experiment import Plan
 from simulator.study.sweep import nothing_exact
 from simulator.study.tune import QUEUES, Search
 from simulator.traffic.distributions import Distribution
-from simulator.traffic.workload import Renewal, Service
+from simulator.traffic.service import Service
+from simulator.traffic.workload import Renewal
 from tornado_frontdoor.cli.main import main
 from tornado_frontdoor.config import load
 

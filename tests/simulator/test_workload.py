@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.traffic.distributions import NEVER, Distribution, empirical, unit
+from simulator.traffic.service import Rows, Service
 from simulator.traffic.streams import Streams
 from simulator.traffic.workload import (
     BLOCK,
@@ -15,8 +16,6 @@ from simulator.traffic.workload import (
     Modulated,
     Renewal,
     Replay,
-    Rows,
-    Service,
     requests,
 )
 

@@ -1,0 +1,104 @@
+"""From options and logs to how much work requests are and how fast the engine is."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from simulator.cli import option_parser as parsers
+from simulator.cli.option_parser import OptionParser, UsageError
+from simulator.study.calibrate import alone_at, fit_company
+from simulator.traffic.access_log import AccessLog
+from simulator.traffic.distributions import Distribution, Floats, empirical
+from simulator.traffic.service import Rows, Service
+from simulator.traffic.service_profiles import PROFILES, MeasuredSeconds, read_profile
+from simulator.traffic.tables import TraceError
+
+DEFAULT_SERVICE = Service(seconds=Distribution("exp", 2.0))
+
+
+def service_of(options: OptionParser, rows: Rows | None) -> Service:
+    """Return what the options say of the engine; `rows` is the recording, where there is one."""
+    if rows is not None and rows.service_s is not None and "--service" not in options:
+        service = _recorded_seconds(rows.service_s)
+    else:
+        service = options.take("--service", _service_law, DEFAULT_SERVICE)
+    for option in ("--prompt", "--output"):
+        if option in options and service.profile is None:
+            options.fault(option, "goes with a --service profile of tokens only")
+    if service.profile is not None:
+        if "--slowdown" in options:
+            options.fault("--slowdown", "a profile says that itself")
+        return replace(
+            service,
+            prompt=options.take("--prompt", _tokens, Distribution("exp", 1024.0)),
+            output=options.take("--output", _tokens, Distribution("exp", 256.0)),
+        )
+    slowdown = options.take("--slowdown", parsers.at_least(0), service.slowdown)
+    return replace(service, slowdown=slowdown)
+
+
+def logged_service(options: OptionParser, log: AccessLog) -> tuple[Service, Rows]:
+    """Return the service that a log shows, and its rows with what each would take alone."""
+    for option in options.given_of("--prompt", "--output"):
+        options.fault(option, "goes with a --service profile of tokens only")
+    assert log.rows.service_s is not None
+    service = _recorded_seconds(log.rows.service_s)
+    if "--slowdown" in options:
+        slowdown = options.take("--slowdown", parsers.at_least(0), 0.0)
+        (alone,) = alone_at([log], slowdown)
+        fitted = replace(service, slowdown=slowdown)
+    else:
+        try:
+            fit = fit_company([log], "LOG")
+        except TraceError:
+            return service, log.rows  # too few for a fit: as long as they took
+        (alone,) = fit.alone
+        fitted = replace(
+            service,
+            slowdown=fit.slowdown,
+            slowdown_error=fit.error,
+            fitted_batch=fit.batch_mean,
+            seen_batch=fit.batch_max,
+        )
+    known = empirical(tuple(float(value) for value in alone if value == value))  # noqa: PLR0124
+    if fitted.seconds_known is not None:
+        fitted = replace(fitted, seconds_known=known)
+    return fitted, log.rows._replace(service_s=alone, prompt=None, output=None)
+
+
+def _recorded_seconds(seconds: Floats) -> Service:
+    known = tuple(float(value) for value in seconds if value == value)  # noqa: PLR0124 - not NaN
+    if not known:
+        raise UsageError(["no request of the recording was served, so give a --service"])
+    return Service(
+        recorded=True, seconds_known=empirical(known) if len(known) < len(seconds) else None
+    )
+
+
+def _service_law(text: str) -> Service:
+    kind, _, name = text.partition(":")
+    if kind in {"hold", "exp", "lognormal"}:
+        return Service(seconds=parsers.law(text, constant="hold"))
+    if kind != "profile":
+        laws = "hold:S, exp:S, lognormal:S,SIGMA, profile:NAME, profile:FILE"
+        raise ValueError(f"{text!r} is not one of {laws}")
+    if name == "hold-2s":
+        return Service(seconds=Distribution("const", 2.0))
+    if name in PROFILES:
+        return Service(profile=PROFILES[name])
+    if not Path(name).exists():
+        raise ValueError(f"{name!r} is not a file and not one of {', '.join(PROFILES)}, hold-2s")
+    profile = read_profile(Path(name))
+    if isinstance(profile, MeasuredSeconds):
+        return Service(
+            seconds=profile.seconds,
+            slowdown=profile.slowdown,
+            source=profile.source,
+            slowdown_error=profile.slowdown_error,
+            fitted_batch=profile.in_service_mean,
+            seen_batch=profile.seen_batch,
+        )
+    return Service(profile=profile, seen_batch=profile.seen_batch)
+
+
+def _tokens(text: str) -> Distribution:
+    return parsers.law(text, unit="N")
