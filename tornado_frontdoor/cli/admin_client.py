@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
@@ -15,6 +16,8 @@ from rich.table import Table
 from tornado_frontdoor.cli.straight import STRAIGHT
 
 DEFAULT_ADMIN = "http://127.0.0.1:8010"
+DEFAULT_PUBLIC = "http://127.0.0.1:8080"
+HEALTH_TIMEOUT_S = 2.0
 TIMEOUT_S = 10.0
 WAIT_S = 1800.0
 """A wake from a slow share takes minutes; a sleep may wait for another one on its GPU."""
@@ -48,6 +51,20 @@ def sleep(admin: str | None, model: str, level: str | None) -> int:
         return 2
     query = f"?level={level}" if level else ""
     return _run(lambda: _transition(admin, f"/admin/sleep/{quote(model, safe='')}{query}", model))
+
+
+def health(public: str) -> int:
+    """Return 0 where a front door serves, 1 where it drains or is not there: for health checks."""
+    if urlsplit(public).scheme not in ("http", "https"):
+        print(f"frontdoor: {public} is not of the form http://HOST:PORT", file=sys.stderr)
+        return 2
+    request = Request(f"{public.rstrip('/')}/health")  # noqa: S310 - the scheme is checked above
+    try:
+        with STRAIGHT.open(request, timeout=HEALTH_TIMEOUT_S) as answer:
+            return 0 if answer.status == 200 else 1
+    except (OSError, HTTPException) as error:  # HTTPError and URLError are OSErrors
+        print(f"frontdoor: {public}/health: {error}", file=sys.stderr)
+        return 1
 
 
 def reload(admin: str | None) -> int:

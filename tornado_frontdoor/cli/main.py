@@ -10,7 +10,10 @@ Usage:
   frontdoor wake MODEL [--admin URL] [--wait]
   frontdoor sleep MODEL [--level N] [--admin URL]
   frontdoor reload [--admin URL]
+  frontdoor health [URL]
   frontdoor stand-in --port PORT [options] [--model NAME]...
+  frontdoor completion (bash | zsh | fish)
+  frontdoor man
   frontdoor (-h | --help)
   frontdoor --version
 
@@ -23,7 +26,10 @@ Commands:
   wake        Wake an engine, by the name of its upstream or of a model of it.
   sleep       Put an engine to sleep, unless somebody is inside.
   reload      Have a running front door read its configuration again, as SIGHUP does.
+  health      Ask a public listener (else http://127.0.0.1:8080) whether it serves; says nothing.
   stand-in    Run one engine that looks like vLLM and has no model.
+  completion  Print what a shell needs to complete this command line.
+  man         Print the man page.
 
   The simulator, each with a --help of its own; no engine is touched:
   tune        Which cap, queue and timeout shall I set, and why? As TOML to paste.
@@ -77,6 +83,7 @@ from docopt import docopt
 from tornado_frontdoor import __version__
 
 if TYPE_CHECKING:
+    from tornado_frontdoor.cli.help_text import Command
     from tornado_frontdoor.config import Settings
 
 DEFAULT_CONFIG = (Path(__file__).parents[1] / "conf").resolve() / "frontdoor.toml"
@@ -132,7 +139,10 @@ def _run(given: list[str]) -> int:
         "wake": _wake,
         "sleep": _sleep,
         "reload": _reload,
+        "health": _health,
         "stand-in": _stand_in,
+        "completion": _completion,
+        "man": _man,
     }
     if given and not given[0].startswith("-") and given[0] not in commands:
         there_are = ", ".join((*commands, *_SIMULATED))
@@ -255,6 +265,13 @@ def _reload(arguments: Arguments) -> int:
     return admin_client.reload(arguments["--admin"])
 
 
+def _health(arguments: Arguments) -> int:
+    from tornado_frontdoor.cli import admin_client
+
+    given = arguments["URL"]
+    return admin_client.health(given[0] if given else admin_client.DEFAULT_PUBLIC)
+
+
 def _stand_in(arguments: Arguments) -> int:
     from simulator.standin import server as stand_in
 
@@ -285,6 +302,29 @@ def _number(arguments: Arguments, option: str, kind: type[Number]) -> Number:
         return kind(arguments[option])
     except ValueError:
         raise ValueError(f"{option} must be a number, not {arguments[option]!r}") from None
+
+
+def _completion(arguments: Arguments) -> int:
+    from tornado_frontdoor.cli import completion
+
+    write = {"bash": completion.bash, "zsh": completion.zsh, "fish": completion.fish}
+    shell = next(name for name in write if arguments[name])
+    print(write[shell](_commands()), end="")
+    return 0
+
+
+def _man(arguments: Arguments) -> int:  # noqa: ARG001 - as every command
+    from tornado_frontdoor.cli.man_page import man_page
+
+    print(man_page(__version__, __doc__ or "", _commands()), end="")
+    return 0
+
+
+def _commands() -> "list[Command]":
+    from simulator.cli.usage import USAGE
+    from tornado_frontdoor.cli.help_text import commands_of
+
+    return commands_of(__doc__ or "", USAGE)
 
 
 def _simulate(argv: list[str]) -> int:
