@@ -39,13 +39,20 @@ def run(*arguments: str) -> Done:
 
 
 @contextlib.contextmanager
-def engine(documents: dict[str, Any], key: str | None = None) -> Iterator[str]:
-    """Run an engine that answers these paths and nothing else; yields its URL."""
+def engine(
+    documents: dict[str, Any], key: str | None = None, heard: list[str] | None = None
+) -> Iterator[str]:
+    """Run an engine that answers these paths and nothing else; yields its URL.
+
+    `heard` gets the keys that it was asked with.
+    """
+    keys: list[str] = [] if heard is None else heard
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             document = documents.get(self.path.partition("?")[0])
             status = 200 if document is not None else 404
+            keys.append(self.headers["Authorization"])
             if key is not None and self.headers["Authorization"] != f"Bearer {key}":
                 status = 401
             body = json.dumps(document).encode()
@@ -291,8 +298,28 @@ def test_an_engine_that_wants_a_key_is_said_to_want_one(tmp_path: Path):
     with engine(WHOLE, key="secret") as url:
         code, (mistake,), _ = probed(tmp_path, url)
         assert survey(url, "secret").slots == 8
-    assert code == 1
-    assert "wants an API key (status 401)" in mistake
+        assert code == 1
+        assert "wants an API key (status 401)" in mistake
+        (tmp_path / "key").write_text("secret\n")
+        assert probed(tmp_path, url, upstream='api_key_file = "key"')[:2] == (0, [])
+        (tmp_path / "key").write_text("wrong\n")
+        _, (mistake,), _ = probed(tmp_path, url, upstream='api_key_file = "key"')
+        assert "refuses the key (status 401)" in mistake
+
+
+def test_a_key_is_for_the_engine_that_asks_for_one_and_its_file_is_written_down(tmp_path: Path):
+    (tmp_path / "key").write_text("secret\n")
+    heard: list[str] = []
+    other = {"/v1/models": models("other", max_model_len=10)}
+    with engine(WHOLE, key="secret") as closed, engine(other, heard=heard) as free:
+        done = run("init", "--key-file", str(tmp_path / "key"), closed, free)
+    assert done.returncode == 0, done.stderr
+    upstreams = tomllib.loads(done.stdout)["upstreams"]
+    assert upstreams["served-name"]["api_key_file"] == str(tmp_path / "key")
+    assert "api_key_file" not in upstreams["other"]
+    assert heard
+    assert not any(heard)
+    assert run("init", "--key-file", str(tmp_path / "none"), "h").returncode == 2
 
 
 @pytest.mark.parametrize(

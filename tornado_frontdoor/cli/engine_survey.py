@@ -27,6 +27,10 @@ SLOTS_MAX = 100_000
 class Unasked(Exception):  # noqa: N818 - said to an operator as it stands
     """An engine that could not be asked; the text says what is wrong and what to look at."""
 
+    def __init__(self, told: str, *, wants_key: bool = False) -> None:
+        super().__init__(told)
+        self.wants_key = wants_key
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
@@ -42,6 +46,8 @@ class Survey:
     sleeping: bool | None = None
     slots: int | None = None
     """Sequences that run at once."""
+    took_key: bool = False
+    """It was asked with a key."""
     paths: frozenset[str] | None = None
     """What it can be asked, where it tells (`/openapi.json`)."""
 
@@ -88,6 +94,7 @@ def survey(url: str, key: str | None = None) -> Survey:
         slots=_vllm_slots(vllm)
         or _count(llama, "total_slots")
         or _count(sglang, "max_running_requests"),
+        took_key=key is not None,
         paths=frozenset(paths) if isinstance(paths, dict) else None,
     )
 
@@ -127,7 +134,9 @@ class _Asker:
             return self._get(path)
         except HTTPError as error:
             with error:
-                raise Unasked(_status_fault(error.code, self._headers)) from None
+                wants_key = error.code in (401, 403)
+                told = _status_fault(error.code, self._headers)
+                raise Unasked(told, wants_key=wants_key) from None
         except URLError as error:
             raise Unasked(_network_fault(error.reason)) from None
         except (OSError, HTTPException) as error:

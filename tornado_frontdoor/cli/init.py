@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tornado_frontdoor.cli.engine_survey import Survey, Unasked, survey
 from tornado_frontdoor.config.address import normalised_url
+from tornado_frontdoor.config.admin_token import read_token
 from tornado_frontdoor.config.faults import printable
 from tornado_frontdoor.config.fields import ModelName
 
@@ -30,17 +31,23 @@ class Engine(NamedTuple):
     key: str
     url: str
     found: Survey
+    key_file: str | None
+    """Where the key is that it asked for."""
 
 
-def run(urls: Sequence[str], out: str | None) -> int:
+def run(urls: Sequence[str], out: str | None, key_file: str | None = None) -> int:
     """Ask, write, and say what could not be learned; returns the exit code."""
     try:
         normal = list(dict.fromkeys(_normal(url) for url in urls or (USUAL,)))
+        key = None if key_file is None else read_token(Path(key_file))
+    except OSError as error:
+        print(f"frontdoor init: {key_file} cannot be read: {error.strerror}", file=sys.stderr)
+        return 2
     except ValueError as error:
         print(f"frontdoor init: {error}", file=sys.stderr)
         return 2
     with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(_survey, normal))
+        answers = list(pool.map(lambda url: _survey(url, key), normal))
     engines: list[Engine] = []
     for url, answer in zip(normal, answers, strict=True):
         if isinstance(answer, Unasked):
@@ -48,8 +55,8 @@ def run(urls: Sequence[str], out: str | None) -> int:
         elif not answer.models:
             print(f"frontdoor init: {url}: the engine serves no model", file=sys.stderr)
         else:
-            key = _free(_slug(next(iter(answer.models))), [engine.key for engine in engines])
-            engines.append(Engine(key, url, answer))
+            name = _free(_slug(next(iter(answer.models))), [engine.key for engine in engines])
+            engines.append(Engine(name, url, answer, key_file if answer.took_key else None))
     if not engines:
         return 1
     notes: list[str] = []
@@ -77,9 +84,15 @@ def _write(text: str, out: str | None) -> int:
     return 0
 
 
-def _survey(url: str) -> Survey | Unasked:
+def _survey(url: str, key: str | None) -> Survey | Unasked:
+    """Ask without the key first: it is for those that want one."""
     try:
         return survey(url)
+    except Unasked as unasked:
+        if key is None or not unasked.wants_key:
+            return unasked
+    try:
+        return survey(url, key)
     except Unasked as unasked:
         return unasked
 
@@ -132,6 +145,8 @@ def _fits(name: str) -> bool:
 def _upstream(engine: Engine, notes: list[str]) -> Iterator[str]:
     found = engine.found
     yield from ("", f"[upstreams.{engine.key}]", f'url = "{engine.url}"  # {found.kind}')
+    if engine.key_file is not None:
+        yield f"api_key_file = {quoted(str(Path(engine.key_file).absolute()))}"
     slots = found.slots or GUESSED_SLOTS
     where = "as the engine says"
     if found.slots is None:

@@ -3,7 +3,7 @@
 Usage:
   frontdoor serve [--config FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT]
   frontdoor demo [--listen HOST:PORT] [--admin-listen HOST:PORT]
-  frontdoor init [--out FILE] [URL]...
+  frontdoor init [--out FILE] [--key-file FILE] [URL]...
   frontdoor check [--config FILE] [--json] [--probe]
   frontdoor check --schema
   frontdoor status [--admin URL] [--json]
@@ -46,6 +46,7 @@ Options:
   --json                    For scripts rather than people.
   --probe                   Ask the engines too, and name each mistake that they make visible.
   --out FILE                Where to write it; else stdout. A file that is there is left alone.
+  --key-file FILE           The API key for engines that ask for one, on the file's only line.
   --schema                  Print the JSON schema of a configuration, for editors.
   --admin URL               Admin listener of the front door that is meant; else $FRONTDOOR_ADMIN,
                             else http://127.0.0.1:8010. $FRONTDOOR_ADMIN_TOKEN is sent along.
@@ -238,7 +239,7 @@ def _probe(settings: "Settings", *, quiet: bool) -> int:
 def _init(arguments: Arguments) -> int:
     from tornado_frontdoor.cli import init
 
-    return init.run(arguments["URL"], arguments["--out"])
+    return init.run(arguments["URL"], arguments["--out"], arguments["--key-file"])
 
 
 def _status(arguments: Arguments) -> int:

@@ -39,7 +39,7 @@ def probe(settings: Settings) -> Probed:
 
 def _survey(upstream: UpstreamSettings) -> Survey | Unasked:
     try:
-        return survey(upstream.url)
+        return survey(upstream.url, upstream.read_api_key())
     except Unasked as unasked:
         return unasked
 
