@@ -10,6 +10,7 @@ Scenarios:
   streaming    First token, first visible token, gaps, whole answers.
   wake-storm   All engines asleep and a crowd for three models, at sleep level 1, then 2.
   disconnects  Clients that leave the line, a silent engine, a stream.
+  cluster      Three front doors that share a gate, Redis, and every fault at full load.
   soak         Everything for half an hour: memory, descriptors, slots and places stay flat.
 
 Options:
@@ -48,7 +49,7 @@ from typing import Any
 from docopt import DocoptExit, docopt
 from rich.console import Console
 
-from loadtests.harness import laws, prediction, report
+from loadtests.harness import cluster, laws, prediction, report
 from loadtests.harness.processes import (
     ROOT,
     SIGNALS,
@@ -68,6 +69,7 @@ Arguments = Mapping[str, Any]
 
 WIDTH = 132
 """Where nobody looks on: a log should not break lines for a narrow screen."""
+CLUSTER = "cluster"
 MARK = ".loadtest"
 """Is in every folder of reports, so that none but these is ever emptied."""
 REST_TIMEOUT_S = 5.0
@@ -92,12 +94,41 @@ def main(argv: list[str] | None = None) -> int:
     for number in SIGNALS:
         signal.signal(number, _interrupt)
     try:
+        if arguments["SCENARIO"] == CLUSTER:
+            return _run_cluster(arguments, console)
         return _Run(arguments, scenario, console).run()
     except KeyboardInterrupt:
         return 130
     except (BrokenError, OSError) as error:
         print(f"loadtest: {error}", file=sys.stderr)
         return 1
+
+
+def _run_cluster(arguments: Arguments, console: Console) -> int:
+    """Run the faults of a cluster, which has no Locust: its clients go from door to door."""
+    folder = _empty(_folder(arguments))
+    hold, seconds = arguments["--hold"] or "0.8", float(arguments["--seconds"] or 2)
+    found = cluster.ClusterRun(folder, console, hold, seconds).run()
+    return _conclude(console, found, folder)
+
+
+def _conclude(console: Console, found: list[laws.Finding], folder: Path) -> int:
+    """Show what held and what did not; returns the exit code."""
+    report.show_laws(console, found)
+    broken = sum(not law.holds for law in found)
+    console.print(f"reports and logs: {folder}")
+    if broken:
+        console.print(f"[bold red]{broken} of {len(found)} laws broken[/]")
+    return 1 if broken else 0
+
+
+def _empty(folder: Path) -> Path:
+    """Make the folder of the reports anew."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+    return folder
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:
@@ -113,8 +144,9 @@ def _hurry(_: int, __: FrameType | None) -> None:
 def _scenario(arguments: Arguments) -> LoadScenario:
     """Return the scenario with what was asked for instead of its own; raises ValueError."""
     name = arguments["SCENARIO"]
-    if name not in SCENARIOS:
-        raise ValueError(f"no scenario is named {name!r}; there are {', '.join(SCENARIOS)}")
+    names = [*SCENARIOS, CLUSTER]
+    if name not in names:
+        raise ValueError(f"no scenario is named {name!r}; there are {', '.join(names)}")
     if mistake := checks.mistake(arguments, CHECKS):
         raise ValueError(mistake)
     if arguments["--predict"] and name != "mixed":
@@ -133,7 +165,7 @@ def _scenario(arguments: Arguments) -> LoadScenario:
         raise ValueError(f"--out: {folder} holds other files; name an empty folder or a new one")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--out: {folder} is no folder")
-    return dataclasses.replace(SCENARIOS[name], **changes)
+    return dataclasses.replace(SCENARIOS.get(name, SCENARIOS["verify"]), **changes)
 
 
 def _number(arguments: Arguments, option: str, kind: type[int] | type[float]) -> float:
@@ -177,10 +209,7 @@ class _Run:
 
     def run(self) -> int:
         """Start everything, run, judge, stop everything."""
-        if self.folder.exists():
-            shutil.rmtree(self.folder)
-        self.folder.mkdir(parents=True)
-        (self.folder / MARK).touch()
+        _empty(self.folder)
         with Stage(self.folder) as stage:
             for engine in self.scenario.engines:
                 self.engines[engine.model] = stage.stand_in(engine.model, engine.stand_in())
@@ -195,12 +224,7 @@ class _Run:
             self.laws += laws.of_the_door(status, door.log.read_text(), exit_code)
             if self.arguments["SCENARIO"] == "disconnects":
                 self.laws += laws.of_departures(outcomes["reasoning"])
-        report.show_laws(self.console, self.laws)
-        broken = sum(not law.holds for law in self.laws)
-        self.console.print(f"reports and logs: {self.folder}")
-        if broken:
-            self.console.print(f"[bold red]{broken} of {len(self.laws)} laws broken[/]")
-        return 1 if broken else 0
+        return _conclude(self.console, self.laws, self.folder)
 
     def _one(self, stage: Stage, door: Child, level: int) -> None:
         """Run Locust once and judge what it and the engines saw."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -85,6 +86,16 @@ def test_a_small_run_keeps_all_laws(scenario: str, tmp_path: Path) -> None:
         measured, predicted, error, _, exact = (float(cell) for cell in line.split("│")[2:7])
         assert measured == pytest.approx(predicted, abs=4 * error)
         assert exact == pytest.approx(0.155219, abs=1e-6)  # M/M/6/14 at 20/s, 0.2 s, by hand
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
+def test_front_doors_that_share_a_gate_keep_all_laws_under_every_fault(tmp_path: Path) -> None:
+    with loadtest(tmp_path / "out", "cluster", "--seconds", "0.5") as process:
+        said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert "FAIL" not in said
+    assert processes_of(tmp_path) == []
 
 
 def test_workers_bring_all_their_requests_to_the_master(tmp_path: Path) -> None:
