@@ -46,6 +46,8 @@ def kind(document: Document) -> str:
         (Reason.MODEL_NOT_FOUND, 404, "not_found_error"),
         (Reason.BAD_REQUEST, 400, "invalid_request_error"),
         (Reason.BODY_TOO_LARGE, 413, "request_too_large"),
+        (Reason.BUFFERS_FULL, 529, "overloaded_error"),
+        (Reason.REQUEST_TIMEOUT, 408, "invalid_request_error"),
         (Reason.NOT_FOUND, 404, "not_found_error"),
         (Reason.METHOD_NOT_ALLOWED, 405, "invalid_request_error"),
     ],

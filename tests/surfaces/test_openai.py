@@ -275,6 +275,7 @@ RETRYABLE = [
     (Reason.UPSTREAM_DOWN, 503, "model_waking"),
     (Reason.DRAINING, 503, "draining"),
     (Reason.CLUSTER_OUTAGE, 503, "cluster_outage"),
+    (Reason.BUFFERS_FULL, 503, "overloaded"),
 ]
 FINAL = [
     (Reason.UPSTREAM_ERROR, 502, "upstream_error"),
@@ -282,6 +283,7 @@ FINAL = [
     (Reason.MODEL_NOT_FOUND, 404, "invalid_request_error"),
     (Reason.BAD_REQUEST, 400, "invalid_request_error"),
     (Reason.BODY_TOO_LARGE, 413, "invalid_request_error"),
+    (Reason.REQUEST_TIMEOUT, 408, "invalid_request_error"),
     (Reason.NOT_FOUND, 404, "invalid_request_error"),
 ]
 

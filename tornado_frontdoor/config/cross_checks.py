@@ -40,6 +40,12 @@ def _listeners(server: Data) -> Iterator[Found]:
             ("server", "admin_listen"),
             f"must be a loopback address unless server.admin_token_file is set, not {admin}",
         )
+    body, buffered = server.get("max_body_mib"), server.get("max_buffered_mib")
+    if body and buffered and buffered < body:
+        yield (
+            ("server", "max_buffered_mib"),
+            f"must be at least max_body_mib ({body}), not {buffered}: one body would not fit",
+        )
     if listen and admin and listen.overlaps(admin):
         yield ("server", "admin_listen"), f"must not be the public listener too ({listen})"
 

@@ -106,6 +106,12 @@ class ServerTable(Table):
     cross_site_posts = Flag()
     state_dir = FilePath()
     max_body_mib = Whole(1, 65536)
+    max_buffered_mib = Whole(1, 1_048_576)
+    max_connections = Whole(1, 1_000_000)
+    max_unfinished_per_address = Whole(1, 1_000_000)
+    idle_timeout_s = Number(above=0, most=YEAR_S)
+    head_timeout_s = Number(above=0, most=YEAR_S)
+    body_timeout_s = Number(above=0, most=YEAR_S)
     drain_timeout_s = Number(least=0, most=YEAR_S)
     write_stall_timeout_s = Number(above=0, most=YEAR_S)
 

@@ -31,6 +31,12 @@ class ServerSettings:
     cross_site_posts: bool = False
     state_dir: Path = Path("var")
     max_body_mib: int = 64
+    max_buffered_mib: int = 1024
+    max_connections: int = 20000
+    max_unfinished_per_address: int = 256
+    idle_timeout_s: float = 75
+    head_timeout_s: float = 20
+    body_timeout_s: float = 30
     drain_timeout_s: float = 30
     write_stall_timeout_s: float = 120
 
@@ -38,6 +44,11 @@ class ServerSettings:
     def max_body_bytes(self) -> int:
         """`max_body_mib` in bytes."""
         return self.max_body_mib * BYTES_PER_MIB
+
+    @property
+    def max_buffered_bytes(self) -> int:
+        """`max_buffered_mib` in bytes."""
+        return self.max_buffered_mib * BYTES_PER_MIB
 
     def read_admin_token(self) -> str | None:
         """Read the token that admin calls must bring; None: none is asked for.

@@ -16,8 +16,8 @@ class Outcome(Enum):
 
     The code's first letter says who ended it: C the client, U the engine, P the front door, `-`
     nobody, it ran to its end. The second says where or over what: Q in the queue, D after the
-    grant, F a full queue, W waiting for a wake, X shutting down, H the engine's answer, T its
-    silence, R the request itself, N a name, B a body.
+    grant, F a full queue, W waiting for a wake, X shutting down, H the engine's answer, T a
+    silence, R the request itself, N a name, B a body, M memory, O the other front doors.
     """
 
     SERVED = ("served", "--")
@@ -33,6 +33,8 @@ class Outcome(Enum):
     MODEL_NOT_FOUND = ("model_not_found", "PN")
     BODY_TOO_LARGE = ("body_too_large", "PB")
     CLUSTER_OUTAGE = ("cluster_outage", "PO")
+    BUFFERS_FULL = ("buffers_full", "PM")
+    REQUEST_TIMEOUT = ("request_timeout", "CT")
 
     def __init__(self, label: str, code: str) -> None:
         self.label = label
@@ -53,6 +55,8 @@ class Reason(Enum):
     BAD_REQUEST = "bad_request"
     BODY_TOO_LARGE = "body_too_large"
     CLUSTER_OUTAGE = "cluster_outage"
+    BUFFERS_FULL = "buffers_full"
+    REQUEST_TIMEOUT = "request_timeout"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
@@ -70,6 +74,8 @@ OUTCOME_OF: dict[Reason, Outcome] = {
     Reason.BAD_REQUEST: Outcome.BAD_REQUEST,
     Reason.BODY_TOO_LARGE: Outcome.BODY_TOO_LARGE,
     Reason.CLUSTER_OUTAGE: Outcome.CLUSTER_OUTAGE,
+    Reason.BUFFERS_FULL: Outcome.BUFFERS_FULL,
+    Reason.REQUEST_TIMEOUT: Outcome.REQUEST_TIMEOUT,
     Reason.NOT_FOUND: Outcome.BAD_REQUEST,
     Reason.METHOD_NOT_ALLOWED: Outcome.BAD_REQUEST,
     Reason.UNSUPPORTED_MEDIA_TYPE: Outcome.BAD_REQUEST,

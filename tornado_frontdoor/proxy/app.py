@@ -20,7 +20,6 @@ from secrets import token_hex
 from time import time_ns
 from typing import Any
 
-from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from tornado_frontdoor import __version__
@@ -28,8 +27,14 @@ from tornado_frontdoor.config import Address, ConfigError, Settings
 from tornado_frontdoor.core.decisions import EngineState, Reason
 from tornado_frontdoor.proxy.admin.api import Admin
 from tornado_frontdoor.proxy.downstream.browsers import HostRule
+from tornado_frontdoor.proxy.downstream.budget import BodyBudget, keep_little_memory
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
-from tornado_frontdoor.proxy.downstream.listener import Listener, Service
+from tornado_frontdoor.proxy.downstream.listener import ConnectionLimits, Listener, Service
+from tornado_frontdoor.proxy.downstream.server import (
+    Server,
+    connections_within,
+    raise_descriptor_limit,
+)
 from tornado_frontdoor.proxy.engine.journal import JournalError
 from tornado_frontdoor.proxy.engine.model_lengths import ModelLengths
 from tornado_frontdoor.proxy.logs import LineSink, LogWriter, logging_to
@@ -44,6 +49,10 @@ from tornado_frontdoor.surfaces.openai import OpenAISurface
 LOG = logging.getLogger("frontdoor")
 
 STATE_NAMES = tuple(state.value for state in EngineState)
+ADMIN_CONNECTIONS = 64
+ADMIN_BUFFERED_BYTES = 8 * 1024 * 1024
+KEPT_DESCRIPTORS = 64 + ADMIN_CONNECTIONS
+"""For the admin listener, the journal, the log, the loop, and calls that look after engines."""
 BACKLOG = 1024
 """Connections that the kernel may keep for us: a crowd comes in one instant."""
 COLLECT_AFTER = (20_000, 20, 50)
@@ -73,8 +82,10 @@ class App:
         started_s = time_ns() // 1_000_000_000
         self.door = FrontDoor(surfaces, OpenAISurface(), self._telemetry, started_s)
         self.admin = Admin(self._telemetry, settings.server.read_admin_token(), self.reread)
-        self._servers: list[HTTPServer] = []
         self._manager = ServiceManager()
+        self._servers: list[Server] = []
+        self._descriptors = raise_descriptor_limit()
+        self._budget = BodyBudget(settings.server.max_buffered_bytes)
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._give_up_s = 0.0
@@ -93,8 +104,17 @@ class App:
                 "whoever reaches it uses your engines",
                 server.listen,
             )
-        public = self._listen("public", server.listen, self.door)
-        admin = self._listen("admin", server.admin_listen, self.admin)
+        limits = self._connection_limits(self.settings)
+        if limits.max_connections < server.max_connections:
+            LOG.info(
+                "%d connections rather than server.max_connections (%d): "
+                "the limit of open files is %d",
+                *(limits.max_connections, server.max_connections, self._descriptors),
+            )
+        public = self._listen("public", server.listen, self.door, limits, self._budget)
+        for_admin = limits._replace(max_connections=ADMIN_CONNECTIONS)
+        budget = BodyBudget(ADMIN_BUFFERED_BYTES)
+        admin = self._listen("admin", server.admin_listen, self.admin, for_admin, budget)
         return public, admin
 
     async def run(self) -> None:
@@ -208,7 +228,14 @@ class App:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _listen(self, name: str, address: Address, service: Service) -> Address:
+    def _listen(
+        self,
+        name: str,
+        address: Address,
+        service: Service,
+        limits: ConnectionLimits,
+        budget: BodyBudget,
+    ) -> Address:
         try:
             handed = self._manager.sockets(name)
             sockets = handed or bind_sockets(address.port, address.host, backlog=BACKLOG)
@@ -219,11 +246,11 @@ class App:
             if isinstance(error, socket.gaierror):
                 why = "its host is not known"
             raise CannotBind(f"cannot listen on {address} ({name} listener): {why}") from error
-        listener = Listener(service, self._departures)
+        listener = Listener(service, self._departures, limits, budget)
         self._listeners.append(listener)
-        server = HTTPServer(listener)
-        server.conn_params.header_timeout = None  # the listener looks after idle connections
-        server.add_sockets(sockets)
+        server = Server(name, listener)
+        for sock in sockets:
+            server.add_socket(sock)
         self._servers.append(server)
         host, port = sockets[0].getsockname()[:2]
         return Address(host if handed else address.host, port)
@@ -247,7 +274,11 @@ class App:
         self.door.cross_site_posts = server.cross_site_posts
         self.door.max_body_bytes = settings.server.max_body_bytes
         self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
+        self._budget.limit_bytes = settings.server.max_buffered_bytes
+        limits = self._connection_limits(settings)
         for listener in self._listeners:
+            most = limits.max_connections if listener is self._listeners[0] else ADMIN_CONNECTIONS
+            listener.limits = limits._replace(max_connections=most)
             listener.place.stall_timeout_s = listener.service.write_stall_timeout_s
 
     def _status(self) -> str:
@@ -256,6 +287,20 @@ class App:
     def _show_models(self) -> None:
         """Have the models known under their names, with what was learned of them."""
         self.door.catalog = self.admin.catalog = self.settings.catalog(self._lengths.known)
+
+    def _connection_limits(self, settings: Settings) -> ConnectionLimits:
+        server = settings.server
+        caps = [u.admission.cap if u.admission else None for u in settings.upstreams.values()]
+        at_engines = None if None in caps else sum(cap or 0 for cap in caps)
+        return ConnectionLimits(
+            connections_within(
+                self._descriptors - KEPT_DESCRIPTORS, server.max_connections, at_engines
+            ),
+            server.max_unfinished_per_address,
+            server.idle_timeout_s,
+            server.head_timeout_s,
+            server.body_timeout_s,
+        )
 
 
 def make_surfaces(settings: Settings) -> list[Surface]:
@@ -298,6 +343,7 @@ async def _serve_and_log(
     announce_to: Callable[[Address, Address], None],
     log: LogWriter,
 ) -> int:
+    keep_little_memory()
     try:
         app = App(settings, read_again, log)
     except JournalError as error:

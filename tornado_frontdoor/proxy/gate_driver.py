@@ -169,6 +169,14 @@ class GateDriver:
         """Tell that it may: nobody but this gate has let anybody in."""
         return True
 
+    @property
+    def full(self) -> bool:
+        """Whether whoever comes now is refused: every slot and every place is taken."""
+        limits = self.gate.limits
+        if limits.cap is None:
+            return False
+        return self.gate.in_flight >= limits.cap and self.gate.queued >= limits.queue
+
     def finish(self, ticket: Ticket, outcome: Outcome) -> None:
         """Tell the gate that a ticket ended."""
         self._waiting.pop(ticket, None)

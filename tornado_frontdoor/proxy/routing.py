@@ -31,6 +31,9 @@ from tornado_frontdoor.surfaces.base import (
 from tornado_frontdoor.surfaces.headers import end_to_end
 from tornado_frontdoor.surfaces.paths import normalise
 
+UNREAD_FROM_DIGITS = 6
+"""A body from 100 kB on is not read where it is sure that its request must be refused."""
+
 
 class FrontDoor:
     """Serves the public listener. What it serves by can be exchanged while it runs."""
@@ -60,21 +63,45 @@ class FrontDoor:
     def turn_away(self, client: Client) -> Document | None:
         """Answer by the head alone where no body is needed to know better."""
         try:
-            found = self._find(client)
-            if found[1].kind is RouteKind.ENGINE and not self.cross_site_posts:
+            client.found = surface, route, _ = self._find(client)
+            if route.kind is RouteKind.ENGINE and not self.cross_site_posts:
                 _refuse_any_page(client)
-            client.found = found
         except Refused as refused:
             surface = self._surface_of(client.target)
             return self._refused(client, surface, refused.refusal)
+        length = client.headers.get("content-length", "")
+        if len(length) < UNREAD_FROM_DIGITS or route.kind is not RouteKind.ENGINE:
+            return None
+        refusal = self._sure_refusal()
+        return None if refusal is None else self._refused(client, surface, refusal)
+
+    def _sure_refusal(self) -> Refusal | None:
+        """Return what any gate would answer while all lines are full; None: it may find room."""
+        gates = [upstream.keeper for upstream in self.upstreams.values()]
+        if not all(gate.full for gate in gates):
+            return None
+        lease = gates[0].enter()
+        if isinstance(lease.decision, Refusal):
+            upstream = lease.decision.upstream if len(gates) == 1 else None
+            return lease.decision._replace(upstream=upstream)
+        lease.close(Outcome.QUEUE_FULL)
         return None
 
-    def too_large(self, client: Client) -> Document:
-        """Refuse a body above the limit."""
+    def refuse_body(self, client: Client, reason: Reason) -> Document:
+        """Refuse a body that is too large, too slow, or has no room in memory."""
         limit_mib = self.max_body_bytes / (1 << 20)
-        detail = f"The body is larger than {limit_mib:g} MiB (server.max_body_mib)"
-        surface = self._surface_of(client.target)
-        return self._refused(client, surface, Refusal(Reason.BODY_TOO_LARGE, detail))
+        detail = {
+            Reason.BODY_TOO_LARGE: f"The body is larger than {limit_mib:g} MiB "
+            "(server.max_body_mib)",
+            Reason.BUFFERS_FULL: "Bodies of other requests fill the memory that is set apart "
+            "(server.max_buffered_mib)",
+        }.get(reason, "Nothing more of the body came (server.body_timeout_s)")
+        # Spread, as everything that sends clients away for a while.
+        retry_after_s = 1 + int(client.id[-2:], 16) / 64
+        refusal = Refusal(
+            reason, detail, retry_after_s=retry_after_s if reason is Reason.BUFFERS_FULL else None
+        )
+        return self._refused(client, self._surface_of(client.target), refusal)
 
     # A request is whole
 

@@ -89,6 +89,8 @@ _TYPE: dict[Reason, tuple[str, str]] = {
     Reason.MODEL_NOT_FOUND: ("invalid_request_error", "There is no such model"),
     Reason.BAD_REQUEST: ("invalid_request_error", "The request cannot be served as it is"),
     Reason.BODY_TOO_LARGE: ("invalid_request_error", "The body is too large"),
+    Reason.BUFFERS_FULL: ("overloaded", "Too many large bodies wait"),
+    Reason.REQUEST_TIMEOUT: ("invalid_request_error", "The body did not come"),
     Reason.NOT_FOUND: ("invalid_request_error", "There is nothing at this path"),
     Reason.METHOD_NOT_ALLOWED: ("invalid_request_error", "The path does not take this method"),
     Reason.UNSUPPORTED_MEDIA_TYPE: ("invalid_request_error", "The body is of the wrong type"),

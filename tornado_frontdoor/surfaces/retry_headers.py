@@ -19,6 +19,8 @@ STATUS: dict[Reason, int] = {
     Reason.MODEL_NOT_FOUND: 404,
     Reason.BAD_REQUEST: 400,
     Reason.BODY_TOO_LARGE: 413,
+    Reason.BUFFERS_FULL: 503,
+    Reason.REQUEST_TIMEOUT: 408,
     Reason.NOT_FOUND: 404,
     Reason.METHOD_NOT_ALLOWED: 405,
     Reason.UNSUPPORTED_MEDIA_TYPE: 415,

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote
 
 from tornado_frontdoor import __version__
 from tornado_frontdoor.core.catalog import Catalog
-from tornado_frontdoor.core.decisions import Answered, EngineState, Verdict
+from tornado_frontdoor.core.decisions import Answered, EngineState, Reason, Verdict
 from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.engines.base import STOPPED
 from tornado_frontdoor.proxy.admin.guard import WRONG_TOKEN_DELAY_S, Denial, Guard
@@ -54,9 +54,10 @@ class Admin:
             return _json(404, {"error": f"there is nothing at {client.method} {client.target}"})
         return None
 
-    def too_large(self, client: Client) -> Document:  # noqa: ARG002 - the listener's protocol
+    def refuse_body(self, client: Client, reason: Reason) -> Document:  # noqa: ARG002 - a protocol
         """Refuse a body that no call here needs."""
-        return _json(413, {"error": "no call here takes such a body"})
+        status = 413 if reason is Reason.BODY_TOO_LARGE else 408
+        return _json(status, {"error": "no call here takes such a body"})
 
     def serve(self, client: Client) -> None:
         """Answer a call, at once or when the engine has done what it asks for."""

@@ -85,6 +85,7 @@ class Client:
         "headers",
         "id",
         "on_drained",
+        "on_ended",
         "on_gone",
         "status",
     )
@@ -121,6 +122,8 @@ class Client:
         self.ended = False
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
+        self.on_ended: Callable[[], None] | None = None
+        """For the listener: the answer is over, or nobody wants it any more."""
 
     @property
     def method(self) -> str:
@@ -368,3 +371,6 @@ class Client:
 
     def _unwatch(self) -> None:
         self._departures.forget(self._descriptor, self._left)
+        if self.on_ended is not None:
+            on_ended, self.on_ended = self.on_ended, None
+            on_ended()

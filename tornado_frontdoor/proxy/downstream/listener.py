@@ -1,35 +1,48 @@
-"""Requests as they come in: bodies bounded, refusals early, idle connections closed.
+"""Requests as they come in: bodies bounded, refusals early, whoever is slow or silent let go.
 
-A body above the limit is answered at once, and the rest of it is read and thrown away for a while,
+A body that is refused is answered at once, and the rest of it is read and thrown away for a while,
 because a connection that is closed with bytes unread resets what was sent on it.
 """
 
 import asyncio
+from functools import partial
 from sys import maxsize
 from time import monotonic
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tornado.http1connection import HTTP1Connection
 from tornado.httputil import (
     HTTPConnection,
     HTTPHeaders,
     HTTPMessageDelegate,
-    HTTPServerConnectionDelegate,
     RequestStartLine,
     ResponseStartLine,
 )
 
+from tornado_frontdoor.core.decisions import Reason
+from tornado_frontdoor.proxy.downstream.budget import BodyBudget
 from tornado_frontdoor.proxy.downstream.client import Client, ListenerContext
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
+from tornado_frontdoor.proxy.downstream.server import ConnectionHost, Peer
 from tornado_frontdoor.surfaces.base import Document
 
-IDLE_CONNECTION_S = 75.0
-"""A connection without a request's head is closed after this; SDKs keep theirs for less."""
-IDLE_SWEEP_S = 5.0
-BODY_TIMEOUT_S = 120.0
-"""A body must have come in by then; 64 MiB take 5 s at 100 Mbit/s."""
+SWEEP_S = 5.0
+"""How often those are looked for whose time is over; a shorter limit makes it more often."""
+SPARED_S = 1.0
+"""Who was heard within it is not closed to make room for a newcomer."""
 LINGER_S = 5.0
 """How long the rest of a refused body is read, so that the refusal is not lost in a reset."""
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class ConnectionLimits(NamedTuple):
+    """What the connections of a listener may take; the field's names are the settings'."""
+
+    max_connections: int
+    max_unfinished_per_address: int
+    idle_timeout_s: float
+    head_timeout_s: float
+    body_timeout_s: float
 
 
 class Service(Protocol):
@@ -42,8 +55,8 @@ class Service(Protocol):
         """Return the answer that needs no body (unknown path, too large), or None to read it."""
         ...
 
-    def too_large(self, client: Client) -> Document:
-        """Return the answer to a body that turned out larger than the limit."""
+    def refuse_body(self, client: Client, reason: Reason) -> Document:
+        """Return the answer to a body that is too large, too slow, or has no room in memory."""
         ...
 
     def serve(self, client: Client) -> None:
@@ -51,57 +64,178 @@ class Service(Protocol):
         ...
 
 
-class Listener(HTTPServerConnectionDelegate):
+class Idle(NamedTuple):
+    """A connection without a request, since when, and when the first byte of a head was seen."""
+
+    connection: HTTP1Connection
+    since_s: float
+    head_since_s: float | None = None
+
+
+class Listener(ConnectionHost):
     """Makes a Client of each request on its connections and hands it to the service."""
 
-    def __init__(self, service: Service, departures: DisconnectWatcher) -> None:
+    def __init__(
+        self,
+        service: Service,
+        departures: DisconnectWatcher,
+        limits: ConnectionLimits,
+        budget: BodyBudget,
+    ) -> None:
+        super().__init__()
         self.service = service
         self.place = ListenerContext(departures, service.write_stall_timeout_s)
-        self._idle: dict[HTTP1Connection, float] = {}
-        self._sweep = asyncio.get_running_loop().call_later(IDLE_SWEEP_S, self._sweep_idle)
+        self.limits = limits
+        self.budget = budget
+        self._idle: dict[object, Idle] = {}
+        """By connection, longest idle first."""
+        self._unfinished: dict[Incoming, float] = {}
+        """Bodies that still come in, and when they were last heard of, longest silent first."""
+        self._by_address: dict[str, int] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._arm_sweep()
+
+    @property
+    def max_connections(self) -> int:
+        """How many connections there may be."""
+        return self.limits.max_connections
 
     def start_request(
-        self,
-        server_conn: object,  # noqa: ARG002 - Tornado's signature
-        request_conn: HTTPConnection,
+        self, server_conn: object, request_conn: HTTPConnection
     ) -> HTTPMessageDelegate:
         """Take a new request on a connection."""
         assert isinstance(request_conn, HTTP1Connection)
-        self._idle[request_conn] = monotonic()
-        return Incoming(self, request_conn)
+        self._idle[server_conn] = Idle(request_conn, monotonic())
+        return Incoming(self, request_conn, server_conn)
 
-    def begun(self, connection: HTTP1Connection) -> None:
+    def on_close(self, server_conn: object) -> None:
+        """Forget a connection that is closed."""
+        self._idle.pop(server_conn, None)
+        self.connections.discard(server_conn)
+
+    def begun(self, server_conn: object) -> None:
         """A request's head has come in on a connection that was idle."""
-        self._idle.pop(connection, None)
+        self._idle.pop(server_conn, None)
 
     def close(self) -> None:
-        """Stop looking after idle connections."""
-        self._sweep.cancel()
+        """Stop looking after connections."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self.budget.close()
 
-    def _sweep_idle(self) -> None:
-        """Close connections without a request for long, forget those closed by their clients.
+    # Bodies on their way
 
-        One timer for all: Tornado's own costs a task and a timer for each request.
-        """
-        long_ago_s = monotonic() - IDLE_CONNECTION_S
-        for connection, since_s in list(self._idle.items()):
-            if connection.stream.closed() or since_s < long_ago_s:
-                del self._idle[connection]
-                connection.close()
-        self._sweep = asyncio.get_running_loop().call_later(IDLE_SWEEP_S, self._sweep_idle)
+    def unfinished(self, incoming: "Incoming") -> None:
+        """A body is on its way; one address may have so many, then its most silent one goes."""
+        address = incoming.address
+        count = self._by_address.get(address, 0) + 1
+        if count > self.limits.max_unfinished_per_address:
+            silent = next(other for other in self._unfinished if other.address == address)
+            silent.refuse(Reason.REQUEST_TIMEOUT)
+            count = self._by_address.get(address, 0) + 1
+        self._by_address[address] = count
+        self._unfinished[incoming] = monotonic()
+
+    def heard(self, incoming: "Incoming") -> None:
+        """A piece of a body has come."""
+        if self._unfinished.pop(incoming, None) is not None:
+            self._unfinished[incoming] = monotonic()
+
+    def finished(self, incoming: "Incoming") -> None:
+        """A body is whole, refused or gone."""
+        if self._unfinished.pop(incoming, None) is not None:
+            left = self._by_address[incoming.address] - 1
+            if left:
+                self._by_address[incoming.address] = left
+            else:
+                del self._by_address[incoming.address]
+
+    def has_room(self, incoming: "Incoming", size_bytes: int) -> bool:
+        """Take room for a piece, if need be from bodies that have been silent for a while."""
+        while not self.budget.take(size_bytes):
+            silent = self._most_silent(incoming)
+            if silent is None:
+                return False
+            silent.refuse(Reason.REQUEST_TIMEOUT)
+        return True
+
+    def _most_silent(self, besides: "Incoming | None" = None) -> "Incoming | None":
+        for incoming, heard_s in self._unfinished.items():
+            if heard_s > monotonic() - SPARED_S:
+                return None
+            if incoming is not besides:
+                return incoming
+        return None
+
+    # Connections that show nothing
+
+    def make_room(self) -> bool:
+        """Close who is idle for longest, else whose body is silent for longest."""
+        for server_conn, idle in self._idle.items():
+            if idle.since_s > monotonic() - SPARED_S:
+                break
+            del self._idle[server_conn]
+            self.connections.discard(server_conn)
+            idle.connection.close()
+            return True
+        silent = self._most_silent()
+        if silent is None:
+            return False
+        silent.refuse(Reason.REQUEST_TIMEOUT)
+        silent.cut()
+        return True
+
+    def sweep(self) -> None:
+        """Let go whose time is over. One timer for all: Tornado's costs a task a request."""
+        now_s = monotonic()
+        for server_conn, idle in list(self._idle.items()):
+            if idle.since_s <= now_s - self.limits.idle_timeout_s:
+                self.begun(server_conn)
+                idle.connection.close()
+            elif idle.head_since_s is None:
+                if idle.connection.stream._read_buffer_size:  # noqa: SLF001 - it has no public name
+                    self._idle[server_conn] = idle._replace(head_since_s=now_s)
+            elif idle.head_since_s <= now_s - self.limits.head_timeout_s:
+                self.begun(server_conn)
+                idle.connection.stream.write(_TOO_SLOW)
+                idle.connection.close()
+        for incoming, heard_s in list(self._unfinished.items()):
+            if heard_s > now_s - self.limits.body_timeout_s:
+                break
+            incoming.refuse(Reason.REQUEST_TIMEOUT)
+
+    def _arm_sweep(self) -> None:
+        limits = self.limits
+        shortest_s = min(limits.idle_timeout_s, limits.head_timeout_s, limits.body_timeout_s)
+        loop = asyncio.get_running_loop()
+        self._sweep = loop.call_later(min(SWEEP_S, shortest_s / 4), self._sweep_again)
+
+    def _sweep_again(self) -> None:
+        self.sweep()
+        self._arm_sweep()
 
 
 class Incoming(HTTPMessageDelegate):
     """Collects one request."""
 
-    def __init__(self, listener: Listener, connection: HTTP1Connection) -> None:
+    def __init__(
+        self, listener: Listener, connection: HTTP1Connection, server_conn: object
+    ) -> None:
         self._listener = listener
         self._connection = connection
+        self._server_conn = server_conn
         self._client: Client | None = None
         self._pieces: list[bytes] = []
         self._size_bytes = 0
         self._refused = False
         self._linger: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+        peer = self._connection.context
+        assert isinstance(peer, Peer)
+        return peer.address
 
     def headers_received(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
@@ -109,7 +243,7 @@ class Incoming(HTTPMessageDelegate):
         """Take the head; what can be refused by it alone is refused now."""
         assert isinstance(start_line, RequestStartLine)
         service = self._listener.service
-        self._listener.begun(self._connection)
+        self._listener.begun(self._server_conn)
         if self._connection.stream.closed():
             return  # left, with this request still in our buffer: nobody waits for its answer
         self._client = Client(self._connection, start_line, headers, self._listener.place)
@@ -118,28 +252,35 @@ class Incoming(HTTPMessageDelegate):
         document = service.turn_away(self._client)
         length_bytes = _content_length(headers)
         if document is None and length_bytes > service.max_body_bytes:
-            document = service.too_large(self._client)
+            document = service.refuse_body(self._client, Reason.BODY_TOO_LARGE)
         if document is not None:
             headers.pop("Expect", None)  # or Tornado would say "100 Continue" after our answer
-            self._refuse(document)
-        # Most bodies have come in with their head; only one that has not needs a timer.
-        if length_bytes > self._connection.stream._read_buffer_size or length_bytes == 0:  # noqa: SLF001
-            self._connection.set_body_timeout(BODY_TIMEOUT_S)
+            self._answer(document)
+        # Most bodies have come in with their head; only one that has not is looked after.
+        elif (
+            length_bytes > self._connection.stream._read_buffer_size  # noqa: SLF001
+            or "Transfer-Encoding" in headers
+        ):
+            self._listener.unfinished(self)
 
     def data_received(self, chunk: bytes) -> None:
         """Take a piece of the body, or throw it away."""
         if self._refused or self._client is None:
             return
-        self._size_bytes += len(chunk)
-        if self._size_bytes > self._listener.service.max_body_bytes:
-            self._pieces.clear()
-            self._refuse(self._listener.service.too_large(self._client))
+        listener = self._listener
+        listener.heard(self)
+        if self._size_bytes + len(chunk) > listener.service.max_body_bytes:
+            self.refuse(Reason.BODY_TOO_LARGE)
+        elif not listener.has_room(self, len(chunk)):
+            self.refuse(Reason.BUFFERS_FULL)
         else:
+            self._size_bytes += len(chunk)
             self._pieces.append(chunk)
 
     def finish(self) -> None:
         """The request is whole."""
         client = self._client
+        self._listener.finished(self)
         if client is None or self._connection.stream.closed():
             self.on_connection_close()
             return
@@ -147,24 +288,45 @@ class Incoming(HTTPMessageDelegate):
             self._end_linger()
             client.finish()
             return
-        client.body = b"".join(self._pieces)
-        self._pieces.clear()
+        if self._pieces:
+            client.body = b"".join(self._pieces)
+            self._pieces.clear()
+            client.on_ended = partial(self._listener.budget.give, self._size_bytes)
+            self._size_bytes = 0
         client.watch()
         self._listener.service.serve(client)
 
     def on_connection_close(self) -> None:
         """Forget a request that never became whole."""
         self._end_linger()
-        self._pieces.clear()
+        self._forget()
         if self._client is not None:
             self._client.gone = True
 
-    def _refuse(self, document: Document) -> None:
+    def refuse(self, reason: Reason) -> None:
+        """Answer before the body is whole; what has come of it is forgotten."""
+        assert self._client is not None
+        self._answer(self._listener.service.refuse_body(self._client, reason))
+
+    def cut(self) -> None:
+        """Close the connection now."""
+        self._end_linger()
+        self._connection.close()
+
+    def _answer(self, document: Document) -> None:
         """Answer at once and read on for a while: a close with bytes unread resets the answer."""
         assert self._client is not None
         self._refused = True
+        self._forget()
         self._client.send_early(document)
         self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._connection.close)
+
+    def _forget(self) -> None:
+        self._listener.finished(self)
+        self._pieces.clear()
+        if self._size_bytes:
+            self._listener.budget.give(self._size_bytes)
+            self._size_bytes = 0
 
     def _end_linger(self) -> None:
         if self._linger is not None:

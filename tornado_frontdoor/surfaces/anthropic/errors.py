@@ -26,6 +26,7 @@ _TYPES = {
     403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
+    408: "invalid_request_error",
     409: "conflict_error",
     413: "request_too_large",
     415: "invalid_request_error",
@@ -42,7 +43,7 @@ _IN_BAND = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_BUSY = (Reason.QUEUE_FULL, Reason.QUEUE_TIMEOUT)
+_BUSY = (Reason.QUEUE_FULL, Reason.QUEUE_TIMEOUT, Reason.BUFFERS_FULL)
 
 # Wordings of vLLM, newest first: longest prompt it takes (`most`), size of this one (`size`).
 _OVERLONG = (

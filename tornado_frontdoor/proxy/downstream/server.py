@@ -1,0 +1,167 @@
+"""A listening socket whose connections are bounded, and which outlives a lack of descriptors.
+
+At the bound, room is made by closing who has been waiting longest with nothing to show (see
+`Listener.make_room`); where nobody is, newcomers wait in the kernel's backlog. When the system has
+no descriptor left, accepting pauses and one line says so: Tornado's own accept loop would raise on
+every turn, write a traceback each time and leave no processor for anybody.
+"""
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+
+from tornado.http1connection import HTTP1ConnectionParameters, HTTP1ServerConnection
+from tornado.httputil import HTTPServerConnectionDelegate
+from tornado.iostream import IOStream
+from tornado.tcpserver import TCPServer
+
+LOG = logging.getLogger("frontdoor")
+
+ACCEPTED_AT_ONCE = 128
+"""Then the loop looks after the others."""
+PAUSE_S = 0.25
+"""How often a full or starved listener looks whether it is better."""
+HEAD_BYTES = 65536
+FOR_A_REQUEST = 2
+"""Descriptors of a request at an engine: its connection, and one that ends while it begins."""
+_STARVED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Peer:
+    """Who is at the other end of a connection: the context of its `HTTP1Connection`."""
+
+    __slots__ = ("address",)
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def __str__(self) -> str:
+        return self.address
+
+
+class ConnectionHost(HTTPServerConnectionDelegate):
+    """Whose connections they are: begins requests on them, closes one that can be spared."""
+
+    def __init__(self) -> None:
+        self.connections: set[HTTP1ServerConnection] = set()
+
+    @property
+    def max_connections(self) -> int:
+        """How many there may be."""
+        raise NotImplementedError
+
+    def make_room(self) -> bool:
+        """Close a connection that shows nothing; False: all are at work."""
+        raise NotImplementedError
+
+
+class Server(TCPServer):
+    """Accepts connections for a host, `max_connections` of them at once at most."""
+
+    def __init__(self, name: str, host: ConnectionHost) -> None:
+        super().__init__()
+        self._name = name
+        self._host = host
+        # The listener looks after idle connections: a timer for each costs a task each.
+        self._params = HTTP1ConnectionParameters(max_header_size=HEAD_BYTES)
+        self._listening: list[socket.socket] = []
+        self._paused: asyncio.TimerHandle | None = None
+        self._starving = False
+
+    def add_socket(self, sock: socket.socket) -> None:
+        """Accept what comes to a listening socket."""
+        self._listening.append(sock)
+        self._watch()
+
+    def stop(self) -> None:
+        """Accept no more; connections that are open stay."""
+        self._unwatch()
+        if self._paused is not None:
+            self._paused.cancel()
+        for sock in self._listening:
+            sock.close()
+        self._listening.clear()
+
+    async def close_all_connections(self) -> None:
+        """Close every connection and wait for it to be over."""
+        while self._host.connections:
+            await next(iter(self._host.connections)).close()
+
+    def handle_stream(self, stream: IOStream, address: tuple[object, ...]) -> None:
+        """Serve a connection."""
+        peer = Peer(str(address[0]) if address else "")
+        connection = HTTP1ServerConnection(stream, self._params, peer)
+        self._host.connections.add(connection)
+        connection.start_serving(self._host)
+
+    # Accepting
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        for sock in self._listening:
+            loop.add_reader(sock.fileno(), self._accept, sock)
+
+    def _unwatch(self) -> None:
+        loop = asyncio.get_running_loop()
+        for sock in self._listening:
+            loop.remove_reader(sock.fileno())
+
+    def _accept(self, sock: socket.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            if (
+                len(self._host.connections) >= self._host.max_connections
+                and not self._host.make_room()
+            ):
+                self._pause(f"all {self._host.max_connections} connections are at work")
+                return
+            try:
+                connection, address = sock.accept()
+            except BlockingIOError:
+                self._starving = False
+                return
+            except ConnectionAbortedError:
+                continue  # closed while it waited to be accepted
+            except OSError as error:
+                if error.errno not in _STARVED:
+                    raise
+                self._host.make_room()
+                self._pause(f"no descriptor is left ({error.strerror})")
+                return
+            connection.setblocking(False)
+            self._handle_connection(connection, address)
+
+    def _pause(self, why: str) -> None:
+        if not self._starving:
+            self._starving = True
+            LOG.warning("%s listener: %s; new connections wait", self._name, why)
+        self._unwatch()
+        self._paused = asyncio.get_running_loop().call_later(PAUSE_S, self._resume)
+
+    def _resume(self) -> None:
+        self._paused = None
+        self._watch()
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the process's soft limit of descriptors to its hard one; returns what is in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):
+            LOG.warning("the limit of open files stays at %d of %d", soft, hard)
+            return soft
+    return hard
+
+
+def connections_within(descriptors: int, most: int, at_engines: int | None) -> int:
+    """Return how many clients' connections leave descriptors enough for their requests.
+
+    `at_engines` is how many requests can be at engines at once; None where nothing bounds it: then
+    a third of the descriptors is left to them.
+    """
+    if at_engines is None:
+        at_engines = descriptors // (3 * FOR_A_REQUEST)
+    return max(1, min(most, descriptors - FOR_A_REQUEST * at_engines))
