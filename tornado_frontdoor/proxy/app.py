@@ -53,6 +53,8 @@ ADMIN_CONNECTIONS = 64
 ADMIN_BUFFERED_BYTES = 8 * 1024 * 1024
 KEPT_DESCRIPTORS = 64 + ADMIN_CONNECTIONS
 """For the admin listener, the journal, the log, the loop, and calls that look after engines."""
+SWITCH_S = 0.001
+"""How long a thread that reads a large body may keep the loop from going on."""
 BACKLOG = 1024
 """Connections that the kernel may keep for us: a crowd comes in one instant."""
 COLLECT_AFTER = (20_000, 20, 50)
@@ -197,7 +199,7 @@ class App:
         self.pool.hand_over()
         if self.pool.cluster is not None:
             self.pool.cluster.door.leave()
-        if self.door.under_way:
+        if self.door.under_way or self.door.being_read:
             await self._wait_for(self.door.empty.wait())
         for request in list(self.door.under_way):
             request.abandon(Reason.DRAINING, "The front door is shutting down")
@@ -213,6 +215,7 @@ class App:
         for listener in self._listeners:
             listener.close()
         await self._lengths.close()
+        self.door.close()
         await self.pool.close()
         self._departures.close()
 
@@ -344,6 +347,7 @@ async def _serve_and_log(
     log: LogWriter,
 ) -> int:
     keep_little_memory()
+    sys.setswitchinterval(SWITCH_S)
     try:
         app = App(settings, read_again, log)
     except JournalError as error:

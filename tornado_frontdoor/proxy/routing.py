@@ -6,6 +6,8 @@ What an engine answers goes on as a `ProxiedRequest` of its own.
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from tornado_frontdoor.core.catalog import Catalog
 from tornado_frontdoor.core.decisions import (
@@ -20,6 +22,7 @@ from tornado_frontdoor.proxy.proxied_request import KEEP_ALIVE_S, ProxiedRequest
 from tornado_frontdoor.proxy.telemetry import Record, Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream
 from tornado_frontdoor.surfaces.base import (
+    DecodedRequest,
     Document,
     ListedModel,
     Refused,
@@ -30,6 +33,7 @@ from tornado_frontdoor.surfaces.base import (
 )
 from tornado_frontdoor.surfaces.headers import end_to_end
 from tornado_frontdoor.surfaces.paths import normalise
+from tornado_frontdoor.surfaces.patient_json import takes_long
 
 UNREAD_FROM_DIGITS = 6
 """A body from 100 kB on is not read where it is sure that its request must be refused."""
@@ -55,6 +59,9 @@ class FrontDoor:
         self.keep_alive_s = KEEP_ALIVE_S
         self.draining = False
         self.under_way: set[ProxiedRequest] = set()
+        self.being_read = 0
+        """Requests whose large bodies are read in the thread."""
+        self._reader = ThreadPoolExecutor(1, "bodies")
         self.empty = asyncio.Event()
         """Set by the last request that ends while draining."""
 
@@ -120,6 +127,9 @@ class FrontDoor:
         record = Record(client.id, surface.name, client.arrived_s)
         record.bytes_in = len(client.body)
         client.body = b""
+        if takes_long(call.body):
+            self._read_apart(client, surface, record, call)
+            return
         try:
             if route.kind is RouteKind.MODELS:
                 client.send(surface.models(call, self._listing(route.argument)))
@@ -129,6 +139,48 @@ class FrontDoor:
             record.model = refused.model
             self._refuse(client, surface, record, refused.refusal)
             return
+        self._enter(client, surface, record, decoded)
+
+    def _read_apart(
+        self, client: Client, surface: Surface, record: Record, call: SurfaceRequest
+    ) -> None:
+        """Read a large body in a thread, one after the other: the loop goes on meanwhile."""
+        self.being_read += 1
+        loop = asyncio.get_running_loop()
+        reading = loop.run_in_executor(self._reader, surface.decode, call, self.catalog)
+        reading.add_done_callback(partial(self._was_read, client, surface, record))
+
+    def _was_read(
+        self,
+        client: Client,
+        surface: Surface,
+        record: Record,
+        reading: "asyncio.Future[DecodedRequest]",
+    ) -> None:
+        self.being_read -= 1
+        if reading.cancelled():
+            return
+        error = reading.exception()
+        if isinstance(error, Refused):
+            record.model = error.model
+            self._refuse(client, surface, record, error.refusal)
+        elif error is not None:
+            client.cut()
+            raise error
+        elif client.is_still_there():
+            self._enter(client, surface, record, reading.result())
+        else:
+            record.model = reading.result().request.model
+            self._telemetry.record(record, Outcome.CLIENT_GONE_QUEUED)
+        self._look_whether_empty()
+
+    def close(self) -> None:
+        """Stop reading bodies."""
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    def _enter(
+        self, client: Client, surface: Surface, record: Record, decoded: DecodedRequest
+    ) -> None:
         request = ProxiedRequest(
             decoded, self.upstreams[decoded.request.upstream], client, surface, record, self
         )
@@ -202,7 +254,10 @@ class FrontDoor:
         """Forget a request that is over and write its line."""
         self.under_way.discard(request)
         self._telemetry.record(request.record, outcome)
-        if self.draining and not self.under_way:
+        self._look_whether_empty()
+
+    def _look_whether_empty(self) -> None:
+        if self.draining and not self.under_way and not self.being_read:
             self.empty.set()
 
 

@@ -7,6 +7,7 @@ that decides something (`model`, `n`, `best_of`) given twice, of which engines t
 
 import re
 from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import Reason
@@ -16,6 +17,7 @@ from tornado_frontdoor.surfaces.bodies import Span
 FIELD_LIMIT_BYTES = 1024
 """A model's name is short; a longer field of that name is not one."""
 _HEAD_LIMIT_BYTES = 8 * 1024
+MOST_PARTS = 1000
 
 _BOUNDARY = re.compile(r'("?)([0-9A-Za-z\'()+_,./:=?-]{1,70})\1')
 _QUOTED = rb'"(?:[^"\\]|\\.)*"'
@@ -50,7 +52,9 @@ def read_multipart(
     """Find the fields named in `wanted` and `unwanted`; raises Refused for a doubtful form."""
     form = Form({}, {}, [])
     seen: set[str] = set()
-    parts = list(_parts(b"--" + _boundary(content_type), body))
+    parts = list(islice(_parts(b"--" + _boundary(content_type), body), MOST_PARTS + 1))
+    if len(parts) > MOST_PARTS:
+        raise _refused(f"The multipart body has more than {MOST_PARTS} parts")
     for part, following in zip(parts, [*parts[1:], None], strict=True):
         end = part.value[1] + 2 if following is None else following.start
         if part.name in unwanted:

@@ -34,6 +34,7 @@ from tornado_frontdoor.surfaces.base import (
     SurfaceRequest,
 )
 from tornado_frontdoor.surfaces.bodies import JsonBody, read_json
+from tornado_frontdoor.surfaces.patient_json import write
 from tornado_frontdoor.surfaces.steering import Steering, unsteered
 
 MESSAGES = "/llm/v1/messages"
@@ -152,14 +153,15 @@ def _translated(
     relay: ResponseTranslator = (
         StreamRelay(asked, MessageStream(asked)) if streams else WholeRelay(asked, message)
     )
-    sent = to_bytes(encode(translation.body))
+    sent = to_bytes(write(translation.body) if body.patient else encode(translation.body))
     return _exchange(call, target, asked, sent, relay, path=CHAT, streams=streams)
 
 
 def _counted(
     call: SurfaceRequest, body: JsonBody, target: Target, asked: Asked, version: str
 ) -> DecodedRequest:
-    sent = to_bytes(encode(count_request(body.fields, target, version)))
+    counted = count_request(body.fields, target, version)
+    sent = to_bytes(write(counted) if body.patient else encode(counted))
     return _exchange(call, target, asked, sent, CountRelay(asked), path="/tokenize")
 
 
