@@ -7,6 +7,7 @@ docs/configuration.md alike.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal
 
@@ -119,6 +120,19 @@ class Whole(Value):
 def _either(options: Sequence[str | int]) -> str:
     *others, last = [shown(option) for option in options]
     return f"{', '.join(others)} or {last}" if others else last
+
+
+class Network(Value):
+    """An address, or a range of them."""
+
+    kind = "an address or a range of them, such as 10.0.0.0/8"
+
+    def accept(self, value: object) -> object:
+        """Take what `ipaddress` reads without bits beyond the range."""
+        try:
+            return ip_network(value) if isinstance(value, str) else None
+        except ValueError:
+            return None
 
 
 class Flag(Value):

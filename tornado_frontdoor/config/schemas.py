@@ -24,6 +24,7 @@ from tornado_frontdoor.config.fields import (
     Items,
     ListenAddress,
     ModelName,
+    Network,
     Number,
     OriginUrl,
     RedisUrl,
@@ -114,6 +115,7 @@ class ServerTable(Table):
     body_timeout_s = Number(above=0, most=YEAR_S)
     drain_timeout_s = Number(least=0, most=YEAR_S)
     write_stall_timeout_s = Number(above=0, most=YEAR_S)
+    trusted_proxies = Items(Network())
 
 
 class LogTable(Table):

@@ -6,6 +6,7 @@ compares docs/configuration.md with them. What has no default here is required i
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
 
@@ -39,6 +40,7 @@ class ServerSettings:
     body_timeout_s: float = 30
     drain_timeout_s: float = 30
     write_stall_timeout_s: float = 120
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
 
     @property
     def max_body_bytes(self) -> int:

@@ -24,6 +24,7 @@ from tornado.netutil import bind_sockets
 
 from tornado_frontdoor import __version__
 from tornado_frontdoor.config import Address, ConfigError, Settings
+from tornado_frontdoor.config.changes import changes
 from tornado_frontdoor.core.decisions import EngineState, Reason
 from tornado_frontdoor.proxy.admin.api import Admin
 from tornado_frontdoor.proxy.downstream.browsers import HostRule
@@ -79,7 +80,7 @@ class App:
         self.pool = UpstreamRegistry(Random())  # noqa: S311 - spreads retries, keeps no secret
         self._log = access_log
         self._departures = DisconnectWatcher()
-        self._telemetry = Telemetry(access_log, self.pool.readings, STATE_NAMES)
+        self._telemetry = Telemetry(access_log, self.pool.readings, STATE_NAMES, __version__)
         surfaces = make_surfaces(settings)
         started_s = time_ns() // 1_000_000_000
         self.door = FrontDoor(surfaces, OpenAISurface(), self._telemetry, started_s)
@@ -94,6 +95,7 @@ class App:
         self._listeners: list[Listener] = []
         self._lengths = ModelLengths(self.pool.client, self._show_models)
         self._put_in_force(settings)
+        self._telemetry.reloaded(went_well=True)
 
     # Up
 
@@ -151,13 +153,21 @@ class App:
         if self.door.draining:
             # A new upstream would not know of it and admit.
             return False, ["the front door is draining: the configuration in force is unchanged"]
+        before = self.settings
         self._manager.reloading()
         good, said = self._reread()
+        self._telemetry.reloaded(went_well=good)
         self._manager.ready(self._status())
         for line in said:
-            LOG.log(logging.WARNING if good else logging.ERROR, "%s", line)
+            usual = good or self.door.draining
+            LOG.log(logging.WARNING if usual else logging.ERROR, "%s", line)
         if good:
-            LOG.info("the configuration was read again: %s", self.settings.path)
+            what = changes(before, self.settings)
+            LOG.info(
+                "the configuration was read again: %s: %s",
+                self.settings.path,
+                ", ".join(what) or "nothing has changed",
+            )
         return good, said
 
     def _reread(self) -> tuple[bool, list[str]]:
@@ -260,6 +270,8 @@ class App:
 
     def _put_in_force(self, settings: Settings) -> None:
         self.pool.apply(settings, self._telemetry)
+        sleeping = {key: upstream.sleep is not None for key, upstream in settings.upstreams.items()}
+        self._telemetry.know(surfaces_of(settings), sleeping)
         self.settings = settings
         untold = {m.upstream for m in settings.models.values() if m.dialect.max_model_len is None}
         urls = {key: settings.upstreams[key].url for key in sorted(untold)}
@@ -277,6 +289,7 @@ class App:
         self.door.cross_site_posts = server.cross_site_posts
         self.door.max_body_bytes = settings.server.max_body_bytes
         self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
+        self.door.trusted_proxies = settings.server.trusted_proxies
         self._budget.limit_bytes = settings.server.max_buffered_bytes
         limits = self._connection_limits(settings)
         for listener in self._listeners:
@@ -304,6 +317,12 @@ class App:
             server.head_timeout_s,
             server.body_timeout_s,
         )
+
+
+def surfaces_of(settings: Settings) -> list[str]:
+    """Return the names of the dialects that are switched on."""
+    names = ("openai", "anthropic")
+    return [name for name in names if getattr(settings.surfaces, name)]
 
 
 def make_surfaces(settings: Settings) -> list[Surface]:

@@ -175,7 +175,8 @@ class GateDriver:
         limits = self.gate.limits
         if limits.cap is None:
             return False
-        return self.gate.in_flight >= limits.cap and self.gate.queued >= limits.queue
+        taken = self.gate.in_flight + self.gate.cooling
+        return taken >= limits.cap and self.gate.queued >= limits.queue
 
     def finish(self, ticket: Ticket, outcome: Outcome) -> None:
         """Tell the gate that a ticket ended."""

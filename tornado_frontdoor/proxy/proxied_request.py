@@ -5,6 +5,7 @@ closed (which lets the next one in), then the client is told, then the line is w
 """
 
 import asyncio
+from collections import deque
 from time import monotonic
 from typing import Protocol
 
@@ -18,13 +19,14 @@ from tornado_frontdoor.core.decisions import (
 from tornado_frontdoor.core.refusals import DRAINING_RETRY_AFTER_S
 from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd
 from tornado_frontdoor.proxy.downstream.client import Client
-from tornado_frontdoor.proxy.telemetry import Record
+from tornado_frontdoor.proxy.records import Record
 from tornado_frontdoor.proxy.upstreams import Upstream
 from tornado_frontdoor.surfaces.base import (
     DecodedRequest,
     Ending,
     Surface,
 )
+from tornado_frontdoor.surfaces.usage import TAIL_PIECES, tokens_of
 
 ENGINE_END_S = 1.0
 """How long an engine may take to close a stream after its last event; its slot is held so long."""
@@ -65,6 +67,7 @@ class ProxiedRequest:
         self._over = False
         self._told = False
         self._came_back = False
+        self._tail: deque[bytes] = deque(maxlen=TAIL_PIECES)
         self._silent_since_s = 0.0
         self._keep_alive_timer: asyncio.TimerHandle | None = None
         self.record = record
@@ -87,6 +90,9 @@ class ProxiedRequest:
         """Go on at once where the gate has decided already, else when it does."""
         if self._lease.decision is None:
             self._lease.on_decision = self._decided
+            self.record.place = self._upstream.queued_with(self._request)
+            if self._request.takes_slot and self._upstream.sleep_depth is not None:
+                self.record.wake = self._upstream.sleep_depth
         else:
             self._decided(self._lease.decision)
 
@@ -106,6 +112,7 @@ class ProxiedRequest:
         if not self._lease.may_start():
             self._lease.on_decision = self._decided
             return
+        self.record.replica = self._upstream.settings.url
         self._transfer = self._upstream.start(self._request, self._client.id, self)
 
     def abandon(self, reason: Reason, detail: str) -> None:
@@ -118,10 +125,17 @@ class ProxiedRequest:
     def _client_left(self) -> None:
         if self._over:
             return
+        record = self.record
         if self._transfer is None:
+            if self._lease.on_decision is not None:
+                record.waited_s = monotonic() - self._lease.ticket.arrived_s
+            record.cause = "the client left while it waited"
             self._conclude(Outcome.CLIENT_GONE_QUEUED)
-        else:
-            self._conclude(Outcome.CLIENT_GONE_STREAMING)
+            return
+        what = "read nothing for too long" if self._client.stalled else "left"
+        when = "before the first byte" if record.first_byte_s is None else "in the answer"
+        record.cause = f"the client {what} {when}"
+        self._conclude(Outcome.CLIENT_GONE_STREAMING)
 
     # The engine: called by the transfer, on the loop
 
@@ -146,6 +160,7 @@ class ProxiedRequest:
         if record.first_byte_s is None:
             record.first_byte_s = monotonic() - record.arrived_s
             self._client.on_drained = self._resume
+        self._tail.append(chunk)
         data = self._translator.data(chunk)
         if self._keep_alive_timer is not None:
             self._silent_since_s = monotonic()
@@ -209,12 +224,12 @@ class ProxiedRequest:
             self._refuse(Refusal(reason, detail, self._request.upstream, again_s))
             return
         last = self._translator.broken(reason, detail)
-        self._conclude(OUTCOME_OF[reason], Ending(OUTCOME_OF[reason], last))
+        self._conclude(OUTCOME_OF[reason], Ending(OUTCOME_OF[reason], last, cause=detail))
 
     def _refuse(self, refusal: Refusal) -> None:
         document = self._surface.refuse(refusal, self._client.id)
         outcome = OUTCOME_OF[refusal.reason]
-        self._conclude(outcome, Ending(outcome, document=document))
+        self._conclude(outcome, Ending(outcome, document=document, cause=refusal.detail))
 
     def _conclude(self, outcome: Outcome, ending: Ending | None = None) -> None:
         """End the request, once: transfer, slot, client, line, in this order."""
@@ -233,6 +248,10 @@ class ProxiedRequest:
             self._client.on_gone = self._client.on_drained = None
             self.record.status = self._client.status
             self.record.bytes_out = self._client.bytes_out
+            if self._tail:
+                self.record.tokens_in, self.record.tokens_out = tokens_of(b"".join(self._tail))
+            if ending is not None and outcome is not Outcome.SERVED:
+                self.record.cause = ending.cause
             self._owner.ended(self, outcome)
 
     def _tell(self, ending: Ending) -> None:

@@ -19,7 +19,8 @@ from tornado_frontdoor.core.decisions import (
 from tornado_frontdoor.proxy.downstream.browsers import can_come_from_any_page
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.proxied_request import KEEP_ALIVE_S, ProxiedRequest
-from tornado_frontdoor.proxy.telemetry import Record, Telemetry
+from tornado_frontdoor.proxy.records import Networks, Record, record_of
+from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream
 from tornado_frontdoor.surfaces.base import (
     DecodedRequest,
@@ -55,6 +56,7 @@ class FrontDoor:
         self.upstreams: Mapping[str, Upstream] = {}
         self.max_body_bytes = 0
         self.cross_site_posts = False
+        self.trusted_proxies: Networks = ()
         self.write_stall_timeout_s = 0.0
         self.keep_alive_s = KEEP_ALIVE_S
         self.draining = False
@@ -112,6 +114,14 @@ class FrontDoor:
 
     # A request is whole
 
+    def never_came(self, client: Client, size_bytes: int) -> None:
+        """Write the line of a client that left before its body was whole."""
+        surface = self._surface_of(client.target)
+        record = record_of(client, surface.name if surface else "", self.trusted_proxies)
+        record.bytes_in = size_bytes
+        record.cause = f"the client left after {size_bytes} bytes of its body"
+        self._telemetry.record(record, Outcome.REQUEST_TIMEOUT)
+
     def serve(self, client: Client) -> None:
         """Serve a request; what an engine answers goes on as a `ProxiedRequest`."""
         found: tuple[Surface | None, Route, str] = client.found
@@ -124,7 +134,7 @@ class FrontDoor:
             return
         headers = end_to_end(client.headers)
         call = SurfaceRequest(route, query, headers, client.body, client.id)
-        record = Record(client.id, surface.name, client.arrived_s)
+        record = record_of(client, surface.name, self.trusted_proxies)
         record.bytes_in = len(client.body)
         client.body = b""
         if takes_long(call.body):
@@ -171,6 +181,7 @@ class FrontDoor:
             self._enter(client, surface, record, reading.result())
         else:
             record.model = reading.result().request.model
+            record.cause = "the client left while its body was read"
             self._telemetry.record(record, Outcome.CLIENT_GONE_QUEUED)
         self._look_whether_empty()
 
@@ -208,7 +219,8 @@ class FrontDoor:
         return None
 
     def _refused(self, client: Client, surface: Surface | None, refusal: Refusal) -> Document:
-        record = Record(client.id, surface.name if surface else "", client.arrived_s)
+        record = record_of(client, surface.name if surface else "", self.trusted_proxies)
+        record.cause = refusal.detail
         document = (surface or self._fallback).refuse(refusal, client.id)
         record.status = document.status
         self._telemetry.record(record, OUTCOME_OF[refusal.reason])
@@ -217,6 +229,7 @@ class FrontDoor:
     def _refuse(self, client: Client, surface: Surface, record: Record, refusal: Refusal) -> None:
         document = surface.refuse(refusal, client.id)
         client.send(document)
+        record.cause = refusal.detail
         record.status = document.status
         record.bytes_out = client.bytes_out
         self._telemetry.record(record, OUTCOME_OF[refusal.reason])

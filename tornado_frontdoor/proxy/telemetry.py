@@ -5,11 +5,13 @@ when somebody scrapes, so that they cannot drift from the truth.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+import gzip
+import platform
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
-from time import monotonic
-from typing import NamedTuple
+from time import time_ns
+from typing import Any, NamedTuple
 
 from prometheus_client import (
     CollectorRegistry,
@@ -17,19 +19,23 @@ from prometheus_client import (
     Gauge,
     Histogram,
     ProcessCollector,
-    generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from tornado_frontdoor.core.decisions import Outcome, WakeEnded
-from tornado_frontdoor.core.printable import printable
+from tornado_frontdoor.core.decisions import EngineState, Outcome, SleepDepth, WakeEnded
 from tornado_frontdoor.proxy.logs import LineSink, LogWriter, access_line, now
+from tornado_frontdoor.proxy.records import Record
 
 BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
 )
+
+
+SLEEP_LEVEL = {EngineState.SLEEPING: "1", EngineState.OFFLOADED: "2"}
+SLEEP_REASONS = ("idle", "operator", "out_of_band")
 
 
 class GateReading(NamedTuple):
@@ -45,41 +51,6 @@ class GateReading(NamedTuple):
     oldest_wait_s: float
 
 
-class Record:
-    """What is known of one request when it ends. Times in seconds."""
-
-    __slots__ = (
-        "arrived_s",
-        "bytes_in",
-        "bytes_out",
-        "first_byte_s",
-        "held_s",
-        "model",
-        "request_id",
-        "status",
-        "stream",
-        "surface",
-        "upstream",
-        "waited_s",
-        "weight",
-    )
-
-    def __init__(self, request_id: str, surface: str, arrived_s: float) -> None:
-        self.request_id = request_id
-        self.surface = surface
-        self.arrived_s = arrived_s
-        self.model: str | None = None
-        self.upstream: str | None = None
-        self.status = 0
-        self.stream = False
-        self.weight = 0
-        self.waited_s = 0.0
-        self.held_s = 0.0
-        self.first_byte_s: float | None = None
-        self.bytes_in = 0
-        self.bytes_out = 0
-
-
 class Telemetry:
     """Counts what ended and writes its line. `state_names` are the values of the state gauge."""
 
@@ -88,6 +59,7 @@ class Telemetry:
         access_log: LineSink,
         readings: Callable[[], Iterable[GateReading]],
         state_names: tuple[str, ...],
+        version: str,
     ) -> None:
         self._access_log = access_log
         self.registry = CollectorRegistry()
@@ -120,6 +92,12 @@ class Telemetry:
             ["listener", "reason"],
             registry=self.registry,
         )
+        self._tokens = Counter(
+            "frontdoor_tokens_total",
+            "Tokens, as far as engines tell them",
+            ["upstream", "kind"],
+            registry=self.registry,
+        )
         self._wakes = Counter(
             "frontdoor_wakes_total",
             "Wakes that ended, by the depth they began at and by what came of them",
@@ -133,9 +111,36 @@ class Telemetry:
             buckets=BUCKETS_S,
             registry=self.registry,
         )
+        self._sleeps = Counter(
+            "frontdoor_sleeps_total",
+            "Engines that fell asleep, by how deep and by whose wish",
+            ["upstream", "level", "reason"],
+            registry=self.registry,
+        )
+        self._states: dict[str, EngineState] = {}
+        self._sent_to_sleep: set[str] = set()
+        self.on_event: Callable[[str, dict[str, Any]], None] | None = None
+        """Hears of each request that ended and of each engine's state: kind, fields."""
+        build = Gauge(
+            "frontdoor_build_info",
+            "What runs; always 1",
+            ["version", "python"],
+            registry=self.registry,
+        )
+        build.labels(version, platform.python_version()).set(1)
+        self._reload_went_well = Gauge(
+            "frontdoor_config_last_reload_successful",
+            "1 where the file that was read last is in force",
+            registry=self.registry,
+        )
+        self._reloaded_at = Gauge(
+            "frontdoor_config_last_reload_success_timestamp_seconds",
+            "When the configuration in force was read",
+            registry=self.registry,
+        )
         # Finding a metric by its labels costs more than counting on it.
         self._count = cache(self._label_count)
-        self._histograms = cache(self._label_histograms)
+        self._of = cache(self._label_upstream)
 
     def _histogram(self, name: str, help_text: str) -> Histogram:
         return Histogram(name, help_text, ["upstream"], buckets=BUCKETS_S, registry=self.registry)
@@ -143,42 +148,61 @@ class Telemetry:
     def _label_count(self, surface: str, upstream: str, outcome: Outcome) -> Counter:
         return self._requests.labels(surface, upstream, outcome.label)
 
-    def _label_histograms(self, upstream: str) -> tuple[Histogram, Histogram, Histogram]:
+    def _label_upstream(
+        self, upstream: str
+    ) -> tuple[Histogram, Histogram, Histogram, Counter, Counter]:
         return (
             self._queue_wait.labels(upstream),
             self._first_byte.labels(upstream),
             self._total.labels(upstream),
+            self._tokens.labels(upstream, "prompt"),
+            self._tokens.labels(upstream, "completion"),
         )
+
+    def know(self, surfaces: Iterable[str], upstreams: Mapping[str, bool]) -> None:
+        """Let every counter exist from 0 on; `upstreams` says of each whether it can sleep.
+
+        A counter that appears with its first failure has no rate for it.
+        """
+        for surface in (*surfaces, ""):
+            for upstream in (*upstreams, ""):
+                for outcome in Outcome:
+                    self._count(surface, upstream, outcome)
+        for upstream, sleeps in upstreams.items():
+            self._of(upstream)
+            if not sleeps:
+                continue
+            for depth in SleepDepth:
+                self._wake_seconds.labels(upstream, depth.value)
+                for result in ("succeeded", "failed"):
+                    self._wakes.labels(upstream, depth.value, result)
+            for level in ("1", "2"):
+                for reason in SLEEP_REASONS:
+                    self._sleeps.labels(upstream, level, reason)
+
+    def reloaded(self, *, went_well: bool) -> None:
+        """Take that the configuration was read."""
+        self._reload_went_well.set(went_well)
+        if went_well:
+            self._reloaded_at.set(time_ns() / 1e9)
 
     def record(self, record: Record, outcome: Outcome) -> None:
         """Count a request that has ended and write its access line."""
-        total_s = monotonic() - record.arrived_s
+        fields = record.fields(outcome)
         self._count(record.surface, record.upstream or "", outcome).inc()
         if record.upstream is not None:
-            queue_wait, first_byte, total = self._histograms(record.upstream)
+            queue_wait, first_byte, total, tokens_in, tokens_out = self._of(record.upstream)
             queue_wait.observe(record.waited_s)
-            total.observe(total_s)
+            total.observe(fields["total_s"], {"request_id": record.request_id})
             if record.first_byte_s is not None:
                 first_byte.observe(record.first_byte_s)
-        line = {
-            "request_id": record.request_id,
-            "surface": record.surface,
-            "model": None if record.model is None else printable(record.model),
-            "upstream": record.upstream,
-            "outcome": outcome.label,
-            "code": outcome.code,
-            "status": record.status,
-            "waited_s": round(record.waited_s, 6),
-            "held_s": round(record.held_s, 6),
-            "first_byte_s": None if record.first_byte_s is None else round(record.first_byte_s, 6),
-            "total_s": round(total_s, 6),
-            "bytes_in": record.bytes_in,
-            "bytes_out": record.bytes_out,
-            "weight": record.weight,
-            "stream": record.stream,
-        }
+            tokens_in.inc(record.tokens_in or 0)
+            tokens_out.inc(record.tokens_out or 0)
+        time = now()
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed: requests go on
-            self._access_log.write(access_line(self._style, now(), line))
+            self._access_log.write(access_line(self._style, time, fields))
+        if self.on_event is not None:
+            self.on_event("request", {"time": time, **fields})
 
     def refused_at_edge(self, listener: str, reason: str) -> None:
         """Count what was refused before anybody looked at what it asks for."""
@@ -191,9 +215,33 @@ class Telemetry:
         if ended.succeeded:
             self._wake_seconds.labels(upstream, ended.depth.value).observe(ended.took_s)
 
-    def scrape(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def sent_to_sleep(self, upstream: str) -> None:
+        """Take that an operator wants an engine asleep."""
+        self._sent_to_sleep.add(upstream)
+
+    def engine_changed(self, upstream: str, state: EngineState) -> None:
+        """Count a sleep; whoever looks hears of every state."""
+        before = self._states.get(upstream)
+        self._states[upstream] = state
+        if state in SLEEP_LEVEL:
+            reason = "operator" if upstream in self._sent_to_sleep else "idle"
+            if before is not EngineState.FALLING_ASLEEP:
+                reason = "out_of_band"
+            if before is not None:  # else it slept already when we came
+                self._sleeps.labels(upstream, SLEEP_LEVEL[state], reason).inc()
+        if state is not EngineState.FALLING_ASLEEP:
+            self._sent_to_sleep.discard(upstream)
+        if self.on_event is not None:
+            self.on_event("engine", {"time": now(), "upstream": upstream, "state": state.value})
+
+    def scrape(self, accept: str = "", encodings: str = "") -> tuple[bytes, list[tuple[str, str]]]:
+        """Return all metrics as text and its headers; OpenMetrics, gzip where they are taken."""
+        encoder, content_type = choose_encoder(accept)
+        body = encoder(self.registry)
+        headers = [("Content-Type", content_type), ("Vary", "Accept, Accept-Encoding")]
+        if "gzip" in encodings:
+            return gzip.compress(body, 1), [*headers, ("Content-Encoding", "gzip")]
+        return body, headers
 
 
 def _count_tasks() -> float:

@@ -90,6 +90,11 @@ class Upstream:
         keeper = self.keeper if request.takes_slot else self.side_door
         return keeper.enter(request.weight)
 
+    def queued_with(self, request: CanonicalRequest) -> int:
+        """Return how many wait in the queue that a request is in: the place of who came last."""
+        keeper = self.keeper if request.takes_slot else self.side_door
+        return keeper.gate.queued
+
     def start(self, request: CanonicalRequest, request_id: str, receiver: Receiver) -> Transfer:
         """Ask the engine. Its time limits start now, not when the request arrived."""
         settings = self.settings

@@ -85,6 +85,8 @@ class Ending(NamedTuple):
     document: Document | None = None
     refusal: Refusal | None = None
     whole: bool = False
+    cause: str | None = None
+    """Why it was not served, in words, where no refusal says it."""
 
 
 class ResponseTranslator(Protocol):

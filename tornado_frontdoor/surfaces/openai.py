@@ -266,18 +266,24 @@ class PassThrough:
         """Judge the whole: an engine's polite end is not yet a success."""
         tail = b"".join(self._tail)
         if self._status >= 500:
-            return Ending(Outcome.UPSTREAM_ERROR, whole=True)
+            cause = f"the engine answered {self._status}: {tail[:300].decode('utf-8', 'replace')}"
+            return Ending(Outcome.UPSTREAM_ERROR, whole=True, cause=cause)
         if _aborted(tail):
-            return Ending(Outcome.UPSTREAM_ERROR, whole=True)
+            cause = "the engine aborted it and ended politely: was it put to sleep by another hand?"
+            return Ending(Outcome.UPSTREAM_ERROR, whole=True, cause=cause)
         if not self._streams or self._path not in _ENDS_WITH_DONE:
             return Ending(Outcome.SERVED)
-        if b'data: {"error"' in tail or b'data:{"error"' in tail:
-            return Ending(Outcome.UPSTREAM_ERROR, whole=True)
+        error_at = max(tail.find(b'data: {"error"'), tail.find(b'data:{"error"'))
+        if error_at >= 0:
+            error = tail[error_at + 5 :][:300].decode("utf-8", "replace")
+            cause = f"the engine told an error inside its stream: {error}"
+            return Ending(Outcome.UPSTREAM_ERROR, whole=True, cause=cause)
         if b"[DONE]" in tail or _finished(tail):
             return Ending(Outcome.SERVED)
         return Ending(
             Outcome.UPSTREAM_ERROR,
             self.broken(Reason.UPSTREAM_ERROR, "The engine ended its stream before the answer did"),
+            cause="the engine ended its stream before the answer did",
         )
 
     def broken(self, reason: Reason, detail: str) -> bytes:

@@ -59,6 +59,9 @@ class Admin:
         status = 413 if reason is Reason.BODY_TOO_LARGE else 408
         return _json(status, {"error": "no call here takes such a body"})
 
+    def never_came(self, client: Client, size_bytes: int) -> None:
+        """A client left before its body was whole: nothing to say."""
+
     def serve(self, client: Client) -> None:
         """Answer a call, at once or when the engine has done what it asks for."""
         if client.found is not None:
@@ -97,7 +100,7 @@ class Admin:
         answers: dict[tuple[str, str], Callable[[], Found]] = {
             ("GET", "/admin/status"): self._status,
             ("POST", "/admin/reload"): self._reload,
-            ("GET", "/metrics"): self._metrics,
+            ("GET", "/metrics"): partial(self._metrics, client.headers),
         }
         return answers.get((client.method, path))
 
@@ -190,9 +193,10 @@ class Admin:
             },
         }
 
-    def _metrics(self) -> Document:
-        content_type = "text/plain; version=0.0.4; charset=utf-8"
-        return Document(200, [("Content-Type", content_type)], self._telemetry.scrape())
+    def _metrics(self, headers: Mapping[str, str]) -> Document:
+        accept, encodings = headers.get("accept", ""), headers.get("accept-encoding", "")
+        body, sent = self._telemetry.scrape(accept, encodings)
+        return Document(200, sent, body)
 
 
 def _told(

@@ -87,6 +87,7 @@ class Client:
         "on_drained",
         "on_ended",
         "on_gone",
+        "stalled",
         "status",
     )
 
@@ -119,11 +120,18 @@ class Client:
         self.status = 0
         self.bytes_out = 0
         self.gone = False
+        self.stalled = False
+        """It stayed, and read nothing for so long that it counts as gone."""
         self.ended = False
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
         self.on_ended: Callable[[], None] | None = None
         """For the listener: the answer is over, or nobody wants it any more."""
+
+    @property
+    def peer(self) -> str:
+        """The address at the other end of the connection."""
+        return str(self._connection.context)
 
     @property
     def method(self) -> str:
@@ -351,6 +359,7 @@ class Client:
         elif self.ended:
             self.cut()
         else:
+            self.stalled = True
             self._left()
 
     def _taken_bytes(self) -> int:

@@ -59,6 +59,10 @@ class Service(Protocol):
         """Return the answer to a body that is too large, too slow, or has no room in memory."""
         ...
 
+    def never_came(self, client: Client, size_bytes: int) -> None:
+        """Take that a client left before its body was whole."""
+        ...
+
     def serve(self, client: Client) -> None:
         """Serve a whole request; must not raise."""
         ...
@@ -299,9 +303,12 @@ class Incoming(HTTPMessageDelegate):
     def on_connection_close(self) -> None:
         """Forget a request that never became whole."""
         self._end_linger()
+        size_bytes = self._size_bytes
         self._forget()
-        if self._client is not None:
+        if self._client is not None and not self._client.gone:
             self._client.gone = True
+            if not self._refused:
+                self._listener.service.never_came(self._client, size_bytes)
 
     def refuse(self, reason: Reason) -> None:
         """Answer before the body is whole; what has come of it is forgotten."""

@@ -68,6 +68,7 @@ class EngineExecutor:
                 self._granted(decision.owner)
             case Changed():
                 LOG.info("%s is %s", self._key, decision.state.value)
+                self._telemetry.engine_changed(self._key, decision.state)
             case WakeEnded():
                 self._telemetry.wake_ended(self._key, decision)
                 writing = self._journal.learn(self._address, self._learned())
@@ -81,6 +82,8 @@ class EngineExecutor:
         """Return what will be the answer to an operator; ask before the gate is told."""
         future = asyncio.get_running_loop().create_future()
         self._requests.setdefault((name, level), []).append(future)
+        if name == "sleep":
+            self._telemetry.sent_to_sleep(self._key)
         return future
 
     async def close(self) -> None:

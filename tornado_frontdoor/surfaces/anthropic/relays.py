@@ -80,7 +80,7 @@ class WholeRelay:
         # A request that the engine could tell to be wrong was served, as on every other surface.
         outcome = Outcome.SERVED if failure.status < 500 else Outcome.UPSTREAM_ERROR
         document = errors.document(failure, self._asked.request_id)
-        return Ending(outcome, document=document, whole=True)
+        return Ending(outcome, document=document, whole=True, cause=failure.message)
 
 
 class Machine(Protocol):
@@ -199,7 +199,7 @@ class StreamRelay:
 
     def _failed(self, failure: Failure) -> Ending:
         event = errors.event(failure, self._asked.request_id)
-        return Ending(Outcome.UPSTREAM_ERROR, data=event)
+        return Ending(Outcome.UPSTREAM_ERROR, data=event, cause=failure.message)
 
 
 def _no_stream(body: bytes, asked: Asked) -> bytes:  # noqa: ARG001 - as every translation

@@ -1,0 +1,135 @@
+"""One request as operators read of it: who asked for what, how it went, why it ended so."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from time import monotonic
+from typing import Any
+
+from tornado_frontdoor.core.decisions import Outcome
+from tornado_frontdoor.core.printable import printable
+from tornado_frontdoor.proxy.downstream.client import Client
+
+Networks = Sequence[IPv4Network | IPv6Network]
+
+
+class Record:
+    """What is known of one request when it ends. Times in seconds."""
+
+    __slots__ = (
+        *("request_id", "surface", "method", "path", "client", "forwarded", "user_agent", "key"),
+        *("model", "upstream", "replica", "status", "stream", "weight", "place", "wake"),
+        *("arrived_s", "waited_s", "held_s", "first_byte_s", "bytes_in", "bytes_out"),
+        *("tokens_in", "tokens_out", "cause"),
+    )
+
+    def __init__(self, request_id: str, surface: str, arrived_s: float) -> None:
+        self.request_id = request_id
+        self.surface = surface
+        self.arrived_s = arrived_s
+        self.method = ""
+        self.path = ""
+        self.client: str | None = None
+        self.forwarded: str | None = None
+        """Who a trusted proxy says it speaks for."""
+        self.user_agent: str | None = None
+        self.key: str | None = None
+        """A short print of the credential, never the credential."""
+        self.model: str | None = None
+        self.upstream: str | None = None
+        self.replica: str | None = None
+        """The address of the engine that was asked."""
+        self.status = 0
+        self.stream = False
+        self.weight = 0
+        self.place: int | None = None
+        """In the queue when it came, 1 being next; None: it did not wait."""
+        self.wake: str | None = None
+        """How deep the engine slept that it waited for."""
+        self.waited_s = 0.0
+        self.held_s = 0.0
+        self.first_byte_s: float | None = None
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.tokens_in: int | None = None
+        self.tokens_out: int | None = None
+        self.cause: str | None = None
+        """Why it was not served, in words."""
+
+    def fields(self, outcome: Outcome) -> dict[str, Any]:
+        """Return what the access line and the page say, in their order."""
+        first_byte_s = self.first_byte_s
+        return {
+            "request_id": self.request_id,
+            "method": self.method,
+            "path": self.path,
+            "client": self.client,
+            "forwarded": self.forwarded,
+            "user_agent": self.user_agent,
+            "key": self.key,
+            "surface": self.surface,
+            "model": None if self.model is None else printable(self.model),
+            "upstream": self.upstream,
+            "replica": self.replica,
+            "outcome": outcome.label,
+            "code": outcome.code,
+            "status": self.status,
+            "cause": None if self.cause is None else printable(self.cause, 500),
+            "place": self.place,
+            "wake": self.wake,
+            "waited_s": round(self.waited_s, 6),
+            "held_s": round(self.held_s, 6),
+            "first_byte_s": None if first_byte_s is None else round(first_byte_s, 6),
+            "total_s": round(monotonic() - self.arrived_s, 6),
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "tokens_in": self.tokens_in,
+            "tokens_out": self.tokens_out,
+            "weight": self.weight,
+            "stream": self.stream,
+        }
+
+
+def record_of(client: Client, surface: str, trusted: Networks) -> Record:
+    """Begin the record of a request with what its head says."""
+    record = Record(client.id, surface, client.arrived_s)
+    record.method = printable(client.method, 20)
+    record.path = printable(client.target.partition("?")[0])
+    record.client = client.peer
+    headers = client.headers
+    agent = headers.get("user-agent")
+    record.user_agent = None if agent is None else printable(agent)
+    credential = headers.get("authorization") or headers.get("x-api-key")
+    record.key = print_of(credential) if credential else None
+    if trusted:
+        record.forwarded = spoken_for(headers.get("x-forwarded-for"), client.peer, trusted)
+    return record
+
+
+def print_of(credential: str) -> str:
+    """Return eight digits that tell one credential from another and lead back to none."""
+    word = credential.rpartition(" ")[2]
+    return blake2b(word.encode(), digest_size=4, person=b"frontdoor").hexdigest()
+
+
+def spoken_for(forwarded_for: str | None, peer: str, trusted: Networks) -> str | None:
+    """Return the last address that no trusted proxy vouches for being its own.
+
+    `X-Forwarded-For` is believed of a trusted peer only, and from its end: what stands before the
+    first stranger may have been written by that stranger.
+    """
+    if forwarded_for is None or not _within(peer, trusted):
+        return None
+    hops = [hop.strip() for hop in forwarded_for.split(",")]
+    for hop in reversed(hops):
+        if not _within(hop, trusted):
+            return printable(hop, 100)
+    return printable(hops[0], 100)
+
+
+def _within(address: str, networks: Networks) -> bool:
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    return any(parsed in network for network in networks)

@@ -1,0 +1,25 @@
+"""How many tokens an answer took, read from its last bytes, in whichever dialect it is.
+
+OpenAI's count is `prompt_tokens` and `completion_tokens`, Anthropic's `input_tokens` and
+`output_tokens`. A stream has one only where the client, or the translation, asked for it.
+"""
+
+import re
+
+TAIL_PIECES = 4
+"""Pieces of an answer that are kept for it: the count comes with the last events of a stream."""
+TAIL_BYTES = 8192
+
+_IN = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})')
+_OUT = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})')
+
+
+def tokens_of(tail: bytes) -> tuple[int | None, int | None]:
+    """Return the tokens of prompt and answer, as far as the tail tells; the last count holds."""
+    tail = tail[-TAIL_BYTES:]
+    return _last(_IN, tail), _last(_OUT, tail)
+
+
+def _last(pattern: "re.Pattern[bytes]", tail: bytes) -> int | None:
+    found = pattern.findall(tail)
+    return int(found[-1]) if found else None
