@@ -16,7 +16,7 @@ import pytest
 from doorway import CHAT, doorway
 from wire import Wire, chat
 
-from tornado_frontdoor.proxy.downstream.server import FOR_A_REQUEST, connections_within
+from tornado_frontdoor.proxy.downstream.limits import FOR_A_REQUEST, connections_within
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
@@ -277,6 +277,7 @@ def test_ten_thousand_idle_connections_cost_little(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_memory_is_given_back_after_a_crowd(tmp_path: Path) -> None:
     """60 bodies of 4 MiB wait at once; afterwards the process is nearly as small as before."""
 

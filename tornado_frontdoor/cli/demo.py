@@ -140,6 +140,8 @@ In another terminal:
   curl -i -X POST {public}/v1/chat/completions -H 'content-type: application/json' \\
     -d '{{"model":"reasoning","messages":[]}}'
 
+  # all of it live, in a browser: {admin}/
+
   # who sleeps
   {command} status --admin {admin}
 

@@ -27,15 +27,21 @@ from tornado_frontdoor.config import Address, ConfigError, Settings
 from tornado_frontdoor.config.changes import changes
 from tornado_frontdoor.core.decisions import EngineState, Reason
 from tornado_frontdoor.proxy.admin.api import Admin
+from tornado_frontdoor.proxy.admin.events import EventHub
+from tornado_frontdoor.proxy.admin.history import History
+from tornado_frontdoor.proxy.admin.view import View
 from tornado_frontdoor.proxy.downstream.browsers import HostRule
 from tornado_frontdoor.proxy.downstream.budget import BodyBudget, keep_little_memory
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
-from tornado_frontdoor.proxy.downstream.listener import ConnectionLimits, Listener, Service
-from tornado_frontdoor.proxy.downstream.server import (
-    Server,
-    connections_within,
+from tornado_frontdoor.proxy.downstream.limits import (
+    ADMIN_BUFFERED_BYTES,
+    ADMIN_CONNECTIONS,
+    ConnectionLimits,
+    connection_limits,
     raise_descriptor_limit,
 )
+from tornado_frontdoor.proxy.downstream.listener import Listener, Service
+from tornado_frontdoor.proxy.downstream.server import Server
 from tornado_frontdoor.proxy.engine.journal import JournalError
 from tornado_frontdoor.proxy.engine.model_lengths import ModelLengths
 from tornado_frontdoor.proxy.logs import LineSink, LogWriter, logging_to
@@ -50,10 +56,6 @@ from tornado_frontdoor.surfaces.openai import OpenAISurface
 LOG = logging.getLogger("frontdoor")
 
 STATE_NAMES = tuple(state.value for state in EngineState)
-ADMIN_CONNECTIONS = 64
-ADMIN_BUFFERED_BYTES = 8 * 1024 * 1024
-KEPT_DESCRIPTORS = 64 + ADMIN_CONNECTIONS
-"""For the admin listener, the journal, the log, the loop, and calls that look after engines."""
 SWITCH_S = 0.001
 """How long a thread that reads a large body may keep the loop from going on."""
 BACKLOG = 1024
@@ -89,6 +91,16 @@ class App:
         self._servers: list[Server] = []
         self._descriptors = raise_descriptor_limit()
         self._budget = BodyBudget(settings.server.max_buffered_bytes)
+        self._history = History(settings.server.state_dir, self._load)
+        self._view = View(
+            self.admin.engines,
+            lambda: self.door.under_way,
+            self.admin.uptime_s,
+            self._history,
+            access_log,
+        )
+        self.admin.hub = self._hub = EventHub(self._view)
+        self._telemetry.on_event = self._happened
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._give_up_s = 0.0
@@ -108,7 +120,7 @@ class App:
                 "whoever reaches it uses your engines",
                 server.listen,
             )
-        limits = self._connection_limits(self.settings)
+        limits = connection_limits(self.settings, self._descriptors)
         if limits.max_connections < server.max_connections:
             LOG.info(
                 "%d connections rather than server.max_connections (%d): "
@@ -219,6 +231,8 @@ class App:
     async def close(self) -> None:
         """Close every socket."""
         self._manager.close()
+        self._hub.close()
+        self._history.close()
         for server in self._servers:
             server.stop()
             await server.close_all_connections()
@@ -230,6 +244,19 @@ class App:
         self._departures.close()
 
     # How
+
+    def _load(self) -> tuple[int, int]:
+        """Return how many requests are in flight and queued now."""
+        gates = [upstream.keeper.gate for upstream in self.pool.everyone()]
+        return sum(gate.in_flight for gate in gates), sum(gate.queued for gate in gates)
+
+    def _happened(self, kind: str, fields: dict[str, Any]) -> None:
+        """Tell history and viewers."""
+        if kind == "request":
+            self._history.ended(fields)
+        elif fields["state"] in (EngineState.SLEEPING.value, EngineState.OFFLOADED.value):
+            self._history.slept()
+        self._hub.happened(kind, fields)
 
     async def _wait_for(self, something: Coroutine[Any, Any, object]) -> None:
         """Wait for it, but not past the drain timeout nor past a second signal."""
@@ -272,7 +299,7 @@ class App:
         self.pool.apply(settings, self._telemetry)
         sleeping = {key: upstream.sleep is not None for key, upstream in settings.upstreams.items()}
         self._telemetry.know(surfaces_of(settings), sleeping)
-        self.settings = settings
+        self.settings = self._view.settings = settings
         untold = {m.upstream for m in settings.models.values() if m.dialect.max_model_len is None}
         urls = {key: settings.upstreams[key].url for key in sorted(untold)}
         keys = {urls[key]: self.pool.current[key].api_key for key in urls}
@@ -291,7 +318,7 @@ class App:
         self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
         self.door.trusted_proxies = settings.server.trusted_proxies
         self._budget.limit_bytes = settings.server.max_buffered_bytes
-        limits = self._connection_limits(settings)
+        limits = connection_limits(settings, self._descriptors)
         for listener in self._listeners:
             most = limits.max_connections if listener is self._listeners[0] else ADMIN_CONNECTIONS
             listener.limits = limits._replace(max_connections=most)
@@ -303,20 +330,6 @@ class App:
     def _show_models(self) -> None:
         """Have the models known under their names, with what was learned of them."""
         self.door.catalog = self.admin.catalog = self.settings.catalog(self._lengths.known)
-
-    def _connection_limits(self, settings: Settings) -> ConnectionLimits:
-        server = settings.server
-        caps = [u.admission.cap if u.admission else None for u in settings.upstreams.values()]
-        at_engines = None if None in caps else sum(cap or 0 for cap in caps)
-        return ConnectionLimits(
-            connections_within(
-                self._descriptors - KEPT_DESCRIPTORS, server.max_connections, at_engines
-            ),
-            server.max_unfinished_per_address,
-            server.idle_timeout_s,
-            server.head_timeout_s,
-            server.body_timeout_s,
-        )
 
 
 def surfaces_of(settings: Settings) -> list[str]:

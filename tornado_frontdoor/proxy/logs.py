@@ -25,6 +25,7 @@ Format = Literal["json", "text"]
 MESSAGE_LENGTH = 2000
 """Characters of one message; what it quotes of others is bounded where it is quoted."""
 PIECE_BYTES = 64 * 1024
+LINES_KEPT = 200
 LAST_WORDS_S = 1.0
 """How long the end of the process waits for lines that nobody has read yet."""
 
@@ -44,6 +45,8 @@ class LogWriter:
         self.style: Format = style
         self.dropped = 0
         """Lines that were thrown away since the start."""
+        self.recent: deque[str] = deque(maxlen=LINES_KEPT)
+        """The last lines that are no request's."""
         self._path = path
         self._descriptor = self._open()
         self._buffer_bytes = buffer_bytes
@@ -155,6 +158,7 @@ class _Handler(logging.Handler):
         trace = self.format_trace(record)
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = as_line(self._writer.style, time, record.levelname, record.getMessage(), trace)
+        self._writer.recent.append(as_text(time, record.levelname, record.getMessage()))
         self._writer.write(line)
 
     @staticmethod
@@ -178,9 +182,14 @@ def as_line(style: Format, time: str, level: str, message: str, trace: str = "")
         if trace:
             entry["traceback"] = trace
         return json.dumps(entry) + "\n"
-    lines = [f"{time} {level} {printable(message, MESSAGE_LENGTH)}"]
+    lines = [as_text(time, level, message)]
     lines += [f"    {printable(line, MESSAGE_LENGTH)}" for line in trace.splitlines()]
     return "\n".join(lines) + "\n"
+
+
+def as_text(time: str, level: str, message: str) -> str:
+    """Return a line for eyes, without its break."""
+    return f"{time} {level} {printable(message, MESSAGE_LENGTH)}"
 
 
 def access_line(style: Format, time: str, fields: Mapping[str, Any]) -> str:

@@ -17,6 +17,8 @@ from tornado_frontdoor.core.decisions import (
     Refusal,
 )
 from tornado_frontdoor.core.refusals import DRAINING_RETRY_AFTER_S
+from tornado_frontdoor.core.printable import printable
+from tornado_frontdoor.core.request import TicketState
 from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.records import Record
@@ -83,6 +85,21 @@ class ProxiedRequest:
         age_s = monotonic() - ticket.arrived_s
         request = f"{self._client.id} for {self._request.model} at {self._request.upstream}"
         return f"<ProxiedRequest {request}: {state}, {age_s:.1f} s, slots {ticket.weight}>"
+
+    def seen(self) -> dict[str, object]:
+        """Return what the page shows of it while it is under way."""
+        record = self.record
+        ticket = self._lease.ticket
+        return {
+            "request_id": record.request_id,
+            "upstream": record.upstream,
+            "state": "queued" if ticket.state is TicketState.QUEUED else "in_flight",
+            "surface": record.surface,
+            "model": printable(record.model or ""),
+            "client": record.forwarded or record.client,
+            "age_s": round(monotonic() - record.arrived_s, 3),
+            "place": None,
+        }
 
     # The gate
 

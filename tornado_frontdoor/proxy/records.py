@@ -95,14 +95,14 @@ def record_of(client: Client, surface: str, trusted: Networks) -> Record:
     record = Record(client.id, surface, client.arrived_s)
     record.method = printable(client.method, 20)
     record.path = printable(client.target.partition("?")[0])
-    record.client = client.peer
+    record.client = client.address
     headers = client.headers
     agent = headers.get("user-agent")
     record.user_agent = None if agent is None else printable(agent)
     credential = headers.get("authorization") or headers.get("x-api-key")
     record.key = print_of(credential) if credential else None
     if trusted:
-        record.forwarded = spoken_for(headers.get("x-forwarded-for"), client.peer, trusted)
+        record.forwarded = spoken_for(headers.get("x-forwarded-for"), client.address, trusted)
     return record
 
 

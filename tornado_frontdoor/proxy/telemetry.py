@@ -10,7 +10,7 @@ import platform
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
-from time import time_ns
+from time import monotonic, time_ns
 from typing import Any, NamedTuple
 
 from prometheus_client import (
@@ -118,6 +118,7 @@ class Telemetry:
             registry=self.registry,
         )
         self._states: dict[str, EngineState] = {}
+        self._since_s: dict[str, float] = {}
         self._sent_to_sleep: set[str] = set()
         self.on_event: Callable[[str, dict[str, Any]], None] | None = None
         """Hears of each request that ended and of each engine's state: kind, fields."""
@@ -223,6 +224,7 @@ class Telemetry:
         """Count a sleep; whoever looks hears of every state."""
         before = self._states.get(upstream)
         self._states[upstream] = state
+        self._since_s[upstream] = monotonic()
         if state in SLEEP_LEVEL:
             reason = "operator" if upstream in self._sent_to_sleep else "idle"
             if before is not EngineState.FALLING_ASLEEP:
@@ -233,6 +235,11 @@ class Telemetry:
             self._sent_to_sleep.discard(upstream)
         if self.on_event is not None:
             self.on_event("engine", {"time": now(), "upstream": upstream, "state": state.value})
+
+    def state_since_s(self, upstream: str) -> float | None:
+        """Return for how long an engine has been as it is; None where it never changed."""
+        since_s = self._since_s.get(upstream)
+        return None if since_s is None else round(monotonic() - since_s, 1)
 
     def scrape(self, accept: str = "", encodings: str = "") -> tuple[bytes, list[tuple[str, str]]]:
         """Return all metrics as text and its headers; OpenMetrics, gzip where they are taken."""

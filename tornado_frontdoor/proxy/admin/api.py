@@ -13,7 +13,9 @@ from tornado_frontdoor.core.catalog import Catalog
 from tornado_frontdoor.core.decisions import Answered, EngineState, Reason, Verdict
 from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.engines.base import STOPPED
+from tornado_frontdoor.proxy.admin.events import EventHub
 from tornado_frontdoor.proxy.admin.guard import WRONG_TOKEN_DELAY_S, Denial, Guard
+from tornado_frontdoor.proxy.admin.view import file_of
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream
@@ -43,14 +45,16 @@ class Admin:
         self.upstreams: Mapping[str, Upstream] = {}
         self.cluster: Callable[[], Mapping[str, Any]] | None = None
         """What this front door is among those that share its gates; None: it is alone."""
+        self.hub: EventHub | None = None
+        """Tells viewers what happens; without one there is no `/admin/events`."""
 
     def turn_away(self, client: Client) -> Document | None:
         """Refuse who may not call, and what is not here."""
-        denial = self.guard.denial(client)
+        denial = self.guard.denial(client, without_token=self._file(client) is not None)
         if denial is not None:
             client.found = denial
             return None if denial.late else _denied(denial)
-        if self._answer_of(client) is None:
+        if self._answer_of(client) is None and not self._wants_events(client):
             return _json(404, {"error": f"there is nothing at {client.method} {client.target}"})
         return None
 
@@ -67,6 +71,10 @@ class Admin:
         if client.found is not None:
             self.guard.delayed += 1
             found: Found = self._deny_late(client.found)
+        elif self._wants_events(client):
+            assert self.hub is not None
+            self.hub.join(client, client.headers.get("last-event-id"))
+            return
         else:
             answer = self._answer_of(client)
             assert answer is not None
@@ -91,6 +99,9 @@ class Admin:
     def _answer_of(self, client: Client) -> Callable[[], Found] | None:
         """Return who answers: a function of what the path and the query name."""
         path, _, query = client.target.partition("?")
+        file = self._file(client)
+        if file is not None:
+            return lambda: file
         if client.method == "POST":
             for verb, answer in (("wake", self._wake), ("sleep", self._sleep)):
                 prefix = f"/admin/{verb}/"
@@ -103,6 +114,15 @@ class Admin:
             ("GET", "/metrics"): partial(self._metrics, client.headers),
         }
         return answers.get((client.method, path))
+
+    @staticmethod
+    def _file(client: Client) -> Document | None:
+        path = client.target.partition("?")[0]
+        return file_of(path) if client.method in ("GET", "HEAD") else None
+
+    def _wants_events(self, client: Client) -> bool:
+        asked = (client.method, client.target.partition("?")[0])
+        return self.hub is not None and asked == ("GET", "/admin/events")
 
     # Waking and sleeping
 
@@ -151,12 +171,19 @@ class Admin:
     # Showing
 
     def _status(self) -> Document:
-        upstreams = {key: self._describe(upstream) for key, upstream in self.upstreams.items()}
-        uptime_s = round(monotonic() - self._started_s, 3)
-        status = {"version": __version__, "uptime_s": uptime_s, "upstreams": upstreams}
+        uptime_s = round(self.uptime_s(), 3)
+        status = {"version": __version__, "uptime_s": uptime_s, "upstreams": self.engines()}
         if self.cluster is not None:
             status["cluster"] = self.cluster()
         return _json(200, status)
+
+    def uptime_s(self) -> float:
+        """Return how long this has been here."""
+        return monotonic() - self._started_s
+
+    def engines(self) -> dict[str, dict[str, Any]]:
+        """Return each upstream as it is."""
+        return {key: self._describe(upstream) for key, upstream in self.upstreams.items()}
 
     def _describe(self, upstream: Upstream) -> dict[str, Any]:
         gate = upstream.keeper.gate
@@ -169,6 +196,8 @@ class Admin:
             "url": upstream.settings.url,
             "models": [t.model for t in self.catalog.targets if t.upstream == key],
             "state": upstream.state,
+            "since_s": self._telemetry.state_since_s(key),
+            "can_sleep": upstream.engine is not None,
             "sleep_depth": upstream.sleep_depth,
             "running": gate.state not in (EngineState.UNKNOWN, EngineState.DOWN),
             "sleeping": gate.state
@@ -183,6 +212,7 @@ class Admin:
             "in_flight": gate.in_flight,
             "cooling": gate.cooling,
             "cap": gate.limits.cap,
+            "slots": upstream.settings.admission.slots if upstream.settings.admission else None,
             "queued": gate.queued,
             "oldest_wait_s": None if oldest_s is None else round(oldest_s, 3),
             "queue": gate.limits.queue if gate.limits.cap is not None else None,

@@ -43,8 +43,11 @@ class Guard:
         self.delayed = 0
         """Wrong tokens whose answers wait at this moment."""
 
-    def denial(self, client: Client) -> Denial | None:
-        """Return why a call is denied; None: it may go on."""
+    def denial(self, client: Client, *, without_token: bool = False) -> Denial | None:
+        """Return why a call is denied; None: it may go on.
+
+        `without_token`: for what holds nothing of ours, the page that then asks for the token.
+        """
         headers = client.headers
         known = self._token is not None and self._has_token(headers.get("authorization", ""))
         # A page whose name was rebound to us has no token; who has it may use any name.
@@ -57,7 +60,7 @@ class Guard:
                 return self._denied("origin", 403, "pages of other sites may not act here")
             if is_browser(headers) and MARK not in headers and "authorization" not in headers:
                 return self._denied("origin", 403, f"a browser must send {MARK} to act here")
-        if self._token is None or known:
+        if self._token is None or known or without_token:
             return None
         LOG.warning("admin: a wrong or missing token from %s", client.address)
         challenge = (("WWW-Authenticate", "Bearer"),)

@@ -129,11 +129,6 @@ class Client:
         """For the listener: the answer is over, or nobody wants it any more."""
 
     @property
-    def peer(self) -> str:
-        """The address at the other end of the connection."""
-        return str(self._connection.context)
-
-    @property
     def method(self) -> str:
         """The request's method."""
         return self._request.method

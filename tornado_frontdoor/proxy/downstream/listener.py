@@ -23,6 +23,7 @@ from tornado_frontdoor.core.decisions import Reason
 from tornado_frontdoor.proxy.downstream.budget import BodyBudget
 from tornado_frontdoor.proxy.downstream.client import Client, ListenerContext
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
+from tornado_frontdoor.proxy.downstream.limits import ConnectionLimits
 from tornado_frontdoor.proxy.downstream.server import ConnectionHost, Peer
 from tornado_frontdoor.surfaces.base import Document
 
@@ -33,16 +34,6 @@ SPARED_S = 1.0
 LINGER_S = 5.0
 """How long the rest of a refused body is read, so that the refusal is not lost in a reset."""
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-
-
-class ConnectionLimits(NamedTuple):
-    """What the connections of a listener may take; the field's names are the settings'."""
-
-    max_connections: int
-    max_unfinished_per_address: int
-    idle_timeout_s: float
-    head_timeout_s: float
-    body_timeout_s: float
 
 
 class Service(Protocol):
@@ -239,7 +230,7 @@ class Incoming(HTTPMessageDelegate):
         """Where it comes from."""
         peer = self._connection.context
         assert isinstance(peer, Peer)
-        return peer.address
+        return peer.remote_ip
 
     def headers_received(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders

@@ -9,7 +9,6 @@ every turn, write a traceback each time and leave no processor for anybody.
 import asyncio
 import errno
 import logging
-import resource
 import socket
 
 from tornado.http1connection import HTTP1ConnectionParameters, HTTP1ServerConnection
@@ -24,21 +23,19 @@ ACCEPTED_AT_ONCE = 128
 PAUSE_S = 0.25
 """How often a full or starved listener looks whether it is better."""
 HEAD_BYTES = 65536
-FOR_A_REQUEST = 2
-"""Descriptors of a request at an engine: its connection, and one that ends while it begins."""
 _STARVED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Peer:
     """Who is at the other end of a connection: the context of its `HTTP1Connection`."""
 
-    __slots__ = ("address",)
+    __slots__ = ("remote_ip",)
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, remote_ip: str) -> None:
+        self.remote_ip = remote_ip
 
     def __str__(self) -> str:
-        return self.address
+        return self.remote_ip
 
 
 class ConnectionHost(HTTPServerConnectionDelegate):
@@ -142,26 +139,3 @@ class Server(TCPServer):
     def _resume(self) -> None:
         self._paused = None
         self._watch()
-
-
-def raise_descriptor_limit() -> int:
-    """Raise the process's soft limit of descriptors to its hard one; returns what is in force."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError):
-            LOG.warning("the limit of open files stays at %d of %d", soft, hard)
-            return soft
-    return hard
-
-
-def connections_within(descriptors: int, most: int, at_engines: int | None) -> int:
-    """Return how many clients' connections leave descriptors enough for their requests.
-
-    `at_engines` is how many requests can be at engines at once; None where nothing bounds it: then
-    a third of the descriptors is left to them.
-    """
-    if at_engines is None:
-        at_engines = descriptors // (3 * FOR_A_REQUEST)
-    return max(1, min(most, descriptors - FOR_A_REQUEST * at_engines))

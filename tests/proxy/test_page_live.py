@@ -1,0 +1,264 @@
+"""The page in a real Chromium: what happens is on it at once, and it can be used by everybody.
+
+Skipped, and said so, where there is no Chromium with its driver (Debian: chromium-driver).
+"""
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from doorway import CHAT, Doorway, doorway
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+from wire import chat
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="NO CHROMIUM AND CHROMEDRIVER HERE: the page is not tested"
+)
+
+CONTRAST = """
+const lum = (c) => { const v = c.match(/[\\d.]+/g).slice(0, 3).map((x) => x / 255)
+  .map((x) => x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4);
+  return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
+const back = (e) => { for (; e; e = e.parentElement) {
+  const c = getComputedStyle(e).backgroundColor;
+  if (!c.endsWith(", 0)")) return c; } return "rgb(255, 255, 255)"; };
+return [...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() && !e.disabled &&
+  [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())).map((e) => {
+  const [a, b] = [lum(getComputedStyle(e).color), lum(back(e))].sort((x, y) => y - x);
+  return [(a + .05) / (b + .05), e.tagName + "." + e.className + ": " + e.textContent.slice(0, 40)];
+}).filter(([ratio]) => ratio < 4.5);
+"""
+NAMELESS = """
+const named = (e) => e.getAttribute("aria-label") || e.getAttribute("aria-labelledby") ||
+  e.textContent.trim() || (e.labels && e.labels.length);
+return [...document.querySelectorAll("button, input, select, [role=img], [role=tabpanel], a")]
+  .filter((e) => e.checkVisibility() && !named(e)).map((e) => e.outerHTML);
+"""
+WIDER = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for switch in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(switch)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """The page of a front door, driven from a thread so that the front door goes on."""
+
+    def __init__(self, browser: webdriver.Chrome, door: Doorway) -> None:
+        self.browser = browser
+        self.url = f"http://127.0.0.1:{door.admin_port}/"
+
+    async def run(self, act: Callable[[webdriver.Chrome], Any]) -> Any:
+        return await asyncio.to_thread(act, self.browser)
+
+    async def open(self, view: str = "engines") -> None:
+        def act(browser: webdriver.Chrome) -> None:
+            browser.get("about:blank")
+            browser.get(f"{self.url}#{view}")
+
+        await self.run(act)
+        await self.shows("#live", "live")
+
+    async def shows(self, selector: str, text: str, within_s: float = 10) -> None:
+        look = (
+            "return [...document.querySelectorAll(arguments[0])]"
+            ".some((e) => e.textContent.includes(arguments[1]))"
+        )
+
+        def there(browser: webdriver.Chrome) -> bool:
+            return bool(browser.execute_script(look, selector, text))
+
+        await self.run(lambda browser: WebDriverWait(browser, within_s, 0.05).until(there))
+
+    async def script(self, script: str) -> Any:
+        return await self.run(lambda browser: browser.execute_script(script))
+
+    async def emulate(self, what: str, **how: object) -> None:
+        await self.run(lambda browser: browser.execute_cdp_cmd(f"Emulation.{what}", how))
+
+    async def click(self, selector: str) -> None:
+        click = "document.querySelector(arguments[0]).click()"  # rows are drawn anew at any time
+        await self.run(lambda browser: browser.execute_script(click, selector))
+
+    async def complaints(self) -> list[str]:
+        logged = await self.run(lambda browser: browser.get_log("browser"))
+        return [one["message"] for one in logged if one["level"] == "SEVERE"]
+
+
+@asynccontextmanager
+async def looked_at(
+    browser: webdriver.Chrome, engine: dict[str, Any] | None = None, **settings: object
+) -> AsyncIterator[tuple[Doorway, Page]]:
+    """Run a front door whose page is left before it ends."""
+    async with doorway(engine, **settings) as door:  # type: ignore[arg-type]
+        page = Page(browser, door)
+        try:
+            yield door, page
+        finally:
+            await page.run(lambda b: b.get("about:blank"))
+
+
+def test_a_queue_a_refusal_and_a_story_are_on_the_page(browser: webdriver.Chrome) -> None:
+    async def scenario() -> None:
+        async with looked_at(browser, {"hold": 2}, cap=1, queue=2) as (door, page):
+            await page.open()
+            await page.shows("[data-engine=reasoning] [role=img]", "")
+            wires = [await door.begin(CHAT, chat(), User_Agent="me/1") for _ in range(3)]
+            await door.inside(1, 2)
+            await page.shows("[data-engine=reasoning] .small", "1 in flight of a cap of 1", 3)
+            await page.shows("[data-engine=reasoning] .small", "2 of 2 places taken", 3)
+            told = "document.querySelector('[data-engine=reasoning] .slots')"
+            assert "the engine has 8 slots" in await page.script(f"return {told}.ariaLabel")
+            assert await page.script(f"return {told}.querySelectorAll('.reserve').length") == 7
+            assert (await door.call(CHAT, chat())).status == 503
+            await page.click("#tab-requests")
+            await page.shows("#rows .why", "places in its queue", 3)
+            await page.click("#rows button")
+            await page.shows(".story", "queue full (PF), status 503")
+            assert [(await wire.reply()).status for wire in wires] == [200] * 3
+            await page.shows("#rows tr", "served")
+            await page.run(lambda b: b.find_element(By.ID, "by-model").send_keys("nobody"))
+            await page.shows("#shown", "0 of 4")
+            assert await page.complaints() == []
+
+    asyncio.run(scenario())
+
+
+def test_everybody_can_read_and_use_it(browser: webdriver.Chrome) -> None:
+    """Names on everything, contrast in light and dark, arrow keys, and no view wider than it is."""
+
+    async def scenario() -> None:
+        async with looked_at(browser, {"hold": 2}, cap=1, queue=2) as (door, page):
+            wires = [await door.begin(CHAT, chat()) for _ in range(4)]
+            await door.inside(1, 2)
+            await page.open()
+            for scheme in ("light", "dark"):
+                media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+                await page.run(
+                    lambda b, m=media: b.execute_cdp_cmd("Emulation.setEmulatedMedia", m)
+                )
+                for view in ("engines", "requests", "history", "config", "log"):
+                    await page.click(f"#tab-{view}")
+                    await page.script("return new Promise((r) => requestAnimationFrame(r))")
+                    assert await page.script(CONTRAST) == [], (scheme, view)
+                    assert await page.script(NAMELESS) == [], view
+            for width in (360, 768, 1920):
+                await page.emulate(
+                    "setDeviceMetricsOverride",
+                    width=width,
+                    height=800,
+                    deviceScaleFactor=1,
+                    mobile=width < 500,
+                )
+                for view in ("engines", "requests", "history", "config", "log"):
+                    await page.click(f"#tab-{view}")
+                    assert await page.script(WIDER) <= 0, (width, view)
+            await page.emulate("clearDeviceMetricsOverride")
+            await page.click("#tab-log")
+            await page.script("document.getElementById('tab-log').focus()")
+            await page.run(lambda b: b.switch_to.active_element.send_keys(Keys.ARROW_RIGHT))
+            assert await page.script("return document.activeElement.id") == "tab-engines"
+            assert not await page.script("return document.getElementById('engines').hidden")
+            for wire in wires:
+                await wire.reply()
+
+    asyncio.run(scenario())
+
+
+def test_what_clients_say_is_text_and_nothing_else(browser: webdriver.Chrome) -> None:
+    evil = "<img src=x onerror=document.title='owned'>"
+
+    async def scenario() -> None:
+        async with looked_at(browser) as (door, page):
+            await page.open("requests")
+            await door.call(CHAT, {"model": evil, "messages": []}, User_Agent=evil)
+            await page.shows("#rows .model", evil)
+            await page.click("#rows button")
+            await page.shows(".story", evil)
+            assert await page.script("return document.title") == "frontdoor"
+            assert await page.script("return document.querySelectorAll('img').length") == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
+def test_a_thousand_events_a_second_do_not_freeze_it(browser: webdriver.Chrome) -> None:
+    async def scenario() -> None:
+        async with looked_at(browser) as (door, page):
+            await page.open("requests")
+            fields = json.loads(json.dumps(await one_line(door)))
+            await page.script(
+                "window.longest = 0; let last = performance.now(); const tick = () => {"
+                "const now = performance.now(); longest = Math.max(longest, now - last);"
+                "last = now; requestAnimationFrame(tick); }; tick();"
+            )
+            for number in range(3000):
+                door.app._happened("request", {**fields, "request_id": f"r{number}"})
+                if number % 50 == 49:
+                    await asyncio.sleep(0.05)
+            await page.shows("#shown", "100 of 300")
+            await page.shows("[data-id=r2999]", "")
+            assert await page.script("return longest") < 1500
+
+    asyncio.run(scenario())
+
+
+async def one_line(door: Doorway) -> dict[str, Any]:
+    await door.call(CHAT, chat("text"))
+    return door.lines[0]
+
+
+def test_a_token_is_asked_for_and_kept_for_the_tab(
+    browser: webdriver.Chrome, tmp_path: Any
+) -> None:
+    word = tmp_path / "token"
+    word.write_text("secret\n")
+
+    async def scenario() -> None:
+        async with looked_at(browser, server=f'admin_token_file = "{word}"') as (door, page):
+            await page.run(lambda b: b.get(page.url))
+            await page.shows("#live", "a token is needed")
+            assert (await door.admin("/admin/events")).status == 401
+            await page.run(lambda b: b.find_element(By.ID, "token-word").send_keys("wrong\n"))
+            await page.shows("#token-said", "not the token")
+            await page.run(lambda b: b.find_element(By.ID, "token-word").clear())
+            await page.run(lambda b: b.find_element(By.ID, "token-word").send_keys("secret\n"))
+            await page.shows("[data-engine=text]", "text")
+            assert not await page.script(
+                "return document.getElementById('token').checkVisibility()"
+            )
+
+    asyncio.run(scenario())
+
+
+def test_it_finds_a_front_door_again_that_was_away(browser: webdriver.Chrome) -> None:
+    async def scenario() -> None:
+        async with looked_at(browser) as (door, page):
+            await page.open("requests")
+            await door.call(CHAT, chat("text"))
+            await page.shows("#rows tr", "served")
+            for viewer in [*door.app._hub._viewers]:
+                viewer.client.cut()
+                door.app._hub._leave(viewer)
+            await door.call(CHAT, {"model": "nobody"})
+            await page.shows("#rows tr", "nobody")
+            assert await page.script("return document.querySelectorAll('#rows tr').length") == 2
+
+    asyncio.run(scenario())

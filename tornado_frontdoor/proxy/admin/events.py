@@ -1,0 +1,229 @@
+"""What happens, as it happens, for whoever looks: one stream of server-sent events a viewer.
+
+A viewer gets a `snapshot` first, then `request`, `engine`, `queue` and `log` events, a few writes a
+second whatever the rate. Ids let one that was cut off resume with the requests it has missed. One
+that reads too slowly misses events and gets a new snapshot. Nobody looks: nothing is made.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Iterable
+from secrets import token_hex
+from time import monotonic
+from typing import Any, Protocol
+
+from tornado_frontdoor.proxy.downstream.client import Client
+
+REQUESTS_KEPT = 300
+TICK_S = 0.2
+SIGN_OF_LIFE_S = 15.0
+HISTORY_S = 10.0
+_HEADERS = (
+    ("Content-Type", "text/event-stream; charset=utf-8"),
+    ("Cache-Control", "no-store"),
+    ("X-Accel-Buffering", "no"),
+)
+
+Fields = dict[str, Any]
+
+
+class Observable(Protocol):
+    """What there is to see."""
+
+    def engines(self) -> dict[str, Fields]:
+        """Return each upstream as `/admin/status` has it."""
+        ...
+
+    def queues(self) -> dict[str, list[Fields]]:
+        """Return who is inside each upstream, those who wait by their places."""
+        ...
+
+    def log_lines(self) -> Iterable[str]:
+        """Return the last lines of the log that are no request's."""
+        ...
+
+    def history(self) -> list[Fields]:
+        """Return the last hours by the minute."""
+        ...
+
+    def rest(self) -> Fields:
+        """Return what else a snapshot has."""
+        ...
+
+
+class Viewer:
+    """One client that looks."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.behind = False
+        self.stale = False
+        """It has missed events: a snapshot is due."""
+
+    def send(self, data: bytes) -> None:
+        """Send a piece; a viewer that falls behind gets nothing more until it has caught up."""
+        if not self.client.write(data):
+            self.behind = True
+
+
+class EventHub:
+    """Keeps the last requests and tells viewers what happens."""
+
+    def __init__(self, source: Observable) -> None:
+        self._source = source
+        self._start = token_hex(4)
+        self._number = 0
+        self._requests: deque[tuple[int, Fields]] = deque(maxlen=REQUESTS_KEPT)
+        self._viewers: set[Viewer] = set()
+        self._pending: list[bytes] = []
+        self._engines: dict[str, Fields] = {}
+        self._queues: dict[str, list[Fields]] = {}
+        self._last_line: str | None = None
+        self._sent_s = self._history_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._viewers)
+
+    def happened(self, kind: str, fields: Fields) -> None:
+        """Take an event."""
+        self._number += 1
+        if kind == "request":
+            self._requests.append((self._number, fields))
+        if self._viewers:
+            self._pending.append(self._frame(kind, fields, self._number))
+
+    def join(self, client: Client, last_id: str | None) -> None:
+        """Show a client what is and what happens until it leaves."""
+        viewer = Viewer(client)
+        client.on_gone = lambda: self._leave(viewer)
+        client.on_drained = lambda: self._caught_up(viewer)
+        client.open(200, _HEADERS, None)
+        if not self._viewers:
+            self._engines, self._queues = self._source.engines(), self._source.queues()
+            self._last_line = next(iter(reversed([*self._source.log_lines()])), None)
+            self._arm()
+        self._flush()
+        self._viewers.add(viewer)
+        missed = self._missed(last_id)
+        if missed is None:
+            viewer.send(self._snapshot([fields for _, fields in self._requests]))
+        else:
+            viewer.send(self._snapshot(None) + b"".join(missed))
+
+    def close(self) -> None:
+        """Let everybody go."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for viewer in [*self._viewers]:
+            viewer.client.finish()
+        self._viewers.clear()
+
+    # How
+
+    def _leave(self, viewer: Viewer) -> None:
+        self._viewers.discard(viewer)
+        if not self._viewers:
+            self._pending.clear()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _caught_up(self, viewer: Viewer) -> None:
+        viewer.behind, viewer.stale = False, True
+
+    def _arm(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._look()
+        self._flush()
+        if self._viewers:
+            self._arm()
+
+    def _look(self) -> None:
+        """Make events of what has changed since the last look."""
+        engines, queues = self._source.engines(), self._source.queues()
+        for name, engine in engines.items():
+            if _steady(engine) != _steady(self._engines.get(name, {})):
+                self._pending.append(self._frame("engine", {"upstream": name, **engine}))
+        for name, inside in queues.items():
+            if [one["request_id"] for one in inside] != [
+                one["request_id"] for one in self._queues.get(name, [])
+            ] or [one["state"] for one in inside] != [
+                one["state"] for one in self._queues.get(name, [])
+            ]:
+                self._pending.append(self._frame("queue", {"upstream": name, "inside": inside}))
+        self._engines, self._queues = engines, queues
+        if monotonic() - self._history_s > HISTORY_S:
+            self._history_s = monotonic()
+            self._pending.append(self._frame("history", {"minutes": self._source.history()[-2:]}))
+        fresh: list[str] = []
+        for line in reversed([*self._source.log_lines()]):
+            if line is self._last_line:
+                break
+            fresh.append(line)
+        if fresh:
+            self._last_line = fresh[0]
+            self._pending.append(self._frame("log", {"lines": fresh[::-1]}))
+
+    def _flush(self) -> None:
+        data = b"".join(self._pending)
+        self._pending.clear()
+        now_s = monotonic()
+        if not data and now_s - self._sent_s > SIGN_OF_LIFE_S:
+            data = b":\n\n"
+        if data:
+            self._sent_s = now_s
+        for viewer in [*self._viewers]:
+            if viewer.behind:
+                continue
+            if viewer.stale:
+                viewer.stale = False
+                viewer.send(self._snapshot([fields for _, fields in self._requests]))
+            elif data:
+                viewer.send(data)
+
+    def _missed(self, last_id: str | None) -> list[bytes] | None:
+        """Return the requests that ended after an id; None where that cannot be known."""
+        start, _, number = (last_id or "").partition("-")
+        if start != self._start or not number.isdecimal():
+            return None
+        seen = int(number)
+        if (
+            self._requests
+            and self._requests[0][0] > seen + 1
+            and len(self._requests) == (REQUESTS_KEPT)
+        ):
+            return None
+        return [
+            self._frame("request", fields, number)
+            for number, fields in self._requests
+            if number > seen
+        ]
+
+    def _snapshot(self, requests: list[Fields] | None) -> bytes:
+        """Return a snapshot; without requests: those that the viewer has are still good."""
+        snapshot = {
+            "engines": self._source.engines(),
+            "queues": self._source.queues(),
+            "requests": requests,
+            "log": [*self._source.log_lines()],
+            "history": self._source.history(),
+            **self._source.rest(),
+        }
+        return self._frame("snapshot", snapshot, self._number)
+
+    def _frame(self, kind: str, fields: Fields, number: int | None = None) -> bytes:
+        mark = "" if number is None else f"id: {self._start}-{number}\n"
+        return f"{mark}event: {kind}\ndata: {json.dumps(fields)}\n\n".encode()
+
+
+def _steady(engine: Fields) -> Fields:
+    """Return an engine without what changes by itself."""
+    return {name: value for name, value in engine.items() if name not in _BY_THEMSELVES}
+
+
+_BY_THEMSELVES = frozenset({"last_activity_s", "oldest_wait_s", "since_s"})
