@@ -238,7 +238,7 @@ def test_neither_listener_serves_the_others_paths() -> None:
             for path in ("/metrics", "/admin/status"):
                 assert (await door.get(path)).status == 404
                 assert (await door.admin(path, "POST")).status == 404
-            for path in ("/v1/models", "/health", CHAT, "/", "/admin", "/admin/", "/metrics/x"):
+            for path in ("/v1/models", "/health", CHAT, "/x", "/admin", "/admin/", "/metrics/x"):
                 assert (await door.admin(path)).status == 404
             assert (await door.admin(CHAT, "POST")).status == 404
 

@@ -7,7 +7,7 @@ import pytest
 from tornado_frontdoor.core.catalog import Catalog, Routes, Target
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal, SleepDepth
 from tornado_frontdoor.core.request import UpstreamKey
-from tornado_frontdoor.surfaces.base import ListedModel, Refused, RouteKind, SurfaceRequest
+from tornado_frontdoor.surfaces.base import Ending, ListedModel, Refused, RouteKind, SurfaceRequest
 from tornado_frontdoor.surfaces.openai import OpenAISurface, PassThrough
 
 SURFACE = OpenAISurface()
@@ -192,7 +192,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def test_a_whole_stream_was_served():
-    assert relay_stream(TOKEN, STOP, DONE).end() == (Outcome.SERVED, b"", None, None, False)
+    assert relay_stream(TOKEN, STOP, DONE).end() == Ending(Outcome.SERVED)
 
 
 def test_a_stream_that_finished_without_its_last_line_was_served():

@@ -35,13 +35,14 @@ class NoAddress(Exception):  # noqa: N818 - said to an operator as it stands
 
 def status(admin: str | None, *, as_json: bool) -> int:
     """Print the status of all upstreams; returns the exit code."""
-    return _run(lambda: _status(admin, as_json=as_json))
+    return run_command(lambda: _status(admin, as_json=as_json))
 
 
 def wake(admin: str | None, model: str, *, wait: bool) -> int:
     """Wake the engine of a model or upstream; returns the exit code."""
     query = "?wait=true" if wait else ""
-    return _run(lambda: _transition(admin, f"/admin/wake/{quote(model, safe='')}{query}", model))
+    path = f"/admin/wake/{quote(model, safe='')}{query}"
+    return run_command(lambda: _transition(admin, path, model))
 
 
 def sleep(admin: str | None, model: str, level: str | None) -> int:
@@ -50,7 +51,8 @@ def sleep(admin: str | None, model: str, level: str | None) -> int:
         print(f"frontdoor: --level must be 1, 2 or 3, not {level}", file=sys.stderr)
         return 2
     query = f"?level={level}" if level else ""
-    return _run(lambda: _transition(admin, f"/admin/sleep/{quote(model, safe='')}{query}", model))
+    path = f"/admin/sleep/{quote(model, safe='')}{query}"
+    return run_command(lambda: _transition(admin, path, model))
 
 
 def health(public: str) -> int:
@@ -69,10 +71,11 @@ def health(public: str) -> int:
 
 def reload(admin: str | None) -> int:
     """Have the configuration read again; returns the exit code."""
-    return _run(lambda: _reload(admin))
+    return run_command(lambda: _reload(admin))
 
 
-def _run(command: Callable[[], int]) -> int:
+def run_command(command: Callable[[], int]) -> int:
+    """Run a command, and say in a line what keeps it from being done."""
     try:
         return command()
     except Unreachable as error:
@@ -118,7 +121,7 @@ def _transition(admin: str | None, path: str, model: str) -> int:
 def status_table(answer: Mapping[str, Any]) -> Table:
     """Lay out `/admin/status` for a person."""
     table = Table(
-        title=f"frontdoor {answer['version']}, up {_ago(answer['uptime_s'])}", title_justify="left"
+        title=f"frontdoor {answer['version']}, up {ago(answer['uptime_s'])}", title_justify="left"
     )
     for column in ("upstream", "state", "in flight", "queued", "idle for", "wakes"):
         table.add_column(column, no_wrap=True)
@@ -130,20 +133,22 @@ def status_table(answer: Mapping[str, Any]) -> Table:
         table.add_row(
             name,
             state,
-            _of(upstream["in_flight"], upstream["cap"]),
-            _of(upstream["queued"], upstream["queue"]),
-            _ago(upstream["last_activity_s"]),
+            out_of(upstream["in_flight"], upstream["cap"]),
+            out_of(upstream["queued"], upstream["queue"]),
+            ago(upstream["last_activity_s"]),
             "-" if upstream["sleep_support"] is False else str(upstream["wakes_total"]),
             ", ".join(upstream["models"]),
         )
     return table
 
 
-def _of(number: int, limit: int | None) -> str:
+def out_of(number: int, limit: int | None) -> str:
+    """Return a count and its limit, where it has one."""
     return str(number) if limit is None else f"{number} of {limit}"
 
 
-def _ago(seconds: float | None) -> str:
+def ago(seconds: float | None) -> str:
+    """Return a duration in its largest sensible unit."""
     if seconds is None:
         return "-"
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
@@ -152,7 +157,8 @@ def _ago(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
-def _call(method: str, admin: str | None, path: str, timeout_s: float) -> Answer:
+def admin_request(method: str, admin: str | None, path: str) -> Request:
+    """Return a call of an admin listener; raises NoAddress."""
     base = (admin or os.environ.get("FRONTDOOR_ADMIN") or DEFAULT_ADMIN).rstrip("/")
     if urlsplit(base).scheme not in ("http", "https"):
         raise NoAddress(f"--admin must be http://HOST:PORT, not {base}")
@@ -161,6 +167,12 @@ def _call(method: str, admin: str | None, path: str, timeout_s: float) -> Answer
     token = os.environ.get("FRONTDOOR_ADMIN_TOKEN")
     if token:
         request.add_header("Authorization", f"Bearer {token}")
+    return request
+
+
+def _call(method: str, admin: str | None, path: str, timeout_s: float) -> Answer:
+    request = admin_request(method, admin, path)
+    base = request.full_url.removesuffix(path)
     try:
         with STRAIGHT.open(request, timeout=timeout_s) as answer:
             return answer.status, _read(answer.read())
@@ -170,6 +182,11 @@ def _call(method: str, admin: str | None, path: str, timeout_s: float) -> Answer
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise Unreachable(f"no front door answers at {base}: {reason}") from error
+
+
+def error_of(body: bytes, code: int) -> str:
+    """Return what a refused call was told."""
+    return _error(_read(body), code)
 
 
 def _read(body: bytes) -> Any:

@@ -31,6 +31,10 @@ Commands:
   completion  Print what a shell needs to complete this command line.
   man         Print the man page.
 
+  Live, each with a --help of its own:
+  top         Draw who runs, who waits, and the last requests.
+  tail        Write each request as it ends, all or by outcome and model.
+
   The simulator, each with a --help of its own; no engine is touched:
   tune        Which cap, queue and timeout shall I set, and why? As TOML to paste.
   simulate    What would this traffic meet before an engine with this cap and this line?
@@ -93,6 +97,7 @@ DEFAULT_CONFIG = (Path(__file__).parents[1] / "conf").resolve() / "frontdoor.tom
 Arguments = Mapping[str, Any]
 Number = TypeVar("Number", int, float)
 
+_LIVE = ("top", "tail")
 _SIMULATED = ("tune", "simulate", "sweep", "validate", "replay", "calibrate")
 _EXTRA_OF = {
     **dict.fromkeys(("simpy", "numpy", "scipy", "matplotlib"), "simulator"),
@@ -131,6 +136,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     if given and given[0] in _SIMULATED:
         return _simulate(given)
+    if given and given[0] in _LIVE:
+        return _watch(given)
     commands: dict[str, Callable[[Arguments], int]] = {
         "serve": _serve,
         "demo": _demo,
@@ -146,7 +153,7 @@ def _run(given: list[str]) -> int:
         "man": _man,
     }
     if given and not given[0].startswith("-") and given[0] not in commands:
-        there_are = ", ".join((*commands, *_SIMULATED))
+        there_are = ", ".join((*commands, *_LIVE, *_SIMULATED))
         print(
             f"frontdoor: there is no command {given[0]!r}; there are {there_are}", file=sys.stderr
         )
@@ -171,7 +178,7 @@ def _parse(text: str, argv: list[str]) -> Arguments | int:
         told = str(end.code).splitlines()
         if told[0].startswith("Warning: "):
             told[0] = f"frontdoor: this cannot be read: {' '.join(argv)}"
-        command = f"frontdoor {argv[0]}" if argv[0] in _SIMULATED else "frontdoor"
+        command = f"frontdoor {argv[0]}" if argv[0] in (*_LIVE, *_SIMULATED) else "frontdoor"
         print(*told, f"Try: {command} --help", sep="\n", file=sys.stderr)
         return 2
 
@@ -303,6 +310,13 @@ def _number(arguments: Arguments, option: str, kind: type[Number]) -> Number:
         return kind(arguments[option])
     except ValueError:
         raise ValueError(f"{option} must be a number, not {arguments[option]!r}") from None
+
+
+def _watch(argv: list[str]) -> int:
+    from tornado_frontdoor.cli import live
+
+    arguments = _parse(live.USAGE, argv)
+    return arguments if isinstance(arguments, int) else live.run(arguments)
 
 
 def _completion(arguments: Arguments) -> int:
