@@ -104,7 +104,7 @@ def test_sleeps_are_counted_by_depth_and_by_whose_wish() -> None:
     states = EngineState
     telemetry = Telemetry(io.StringIO(), list, (), "1")
     heard: list[str] = []
-    telemetry.on_event = lambda kind, fields: heard.append(f"{kind} {fields['state']}")
+    telemetry.observers.append(lambda kind, fields: heard.append(f"{kind} {fields['state']}"))
     telemetry.know(["openai"], {"text": True})
     for state in (states.AWAKE, states.FALLING_ASLEEP, states.SLEEPING, states.OFFLOADED):
         telemetry.engine_changed("text", state)

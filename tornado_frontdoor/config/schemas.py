@@ -115,6 +115,7 @@ class ServerTable(Table):
     body_timeout_s = Number(above=0, most=YEAR_S)
     drain_timeout_s = Number(least=0, most=YEAR_S)
     write_stall_timeout_s = Number(above=0, most=YEAR_S)
+    progress = ChoiceField("known", "asked", "off")
     trusted_proxies = Items(Network())
 
 

@@ -40,6 +40,7 @@ class ServerSettings:
     body_timeout_s: float = 30
     drain_timeout_s: float = 30
     write_stall_timeout_s: float = 120
+    progress: Literal["known", "asked", "off"] = "known"
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
 
     @property

@@ -129,6 +129,16 @@ class Gate:
         head = self._admission.head
         return None if head is None else self._clock.now() - head.arrived_s
 
+    def expected_wait_s(self, place: int) -> float:
+        """Return how long whoever is at a place in line (1: next) will wait, by what was seen."""
+        cap, wake = self.limits.cap, self._wake
+        wait_s = place * self._pacer.interval_s(cap) if cap else 0.0
+        if wake is None or wake.depth is None:
+            return wait_s
+        began_s = wake.transition.began_s if wake.transition else None
+        since_s = 0.0 if began_s is None else self._clock.now() - began_s
+        return wait_s + self._estimates.expected_s(wake.depth, since_s)
+
     def __repr__(self) -> str:
         flying = f"in_flight={self.in_flight}/{self.limits.cap or '-'}"
         return f"<Gate {self.key} {self.state.value} {flying} queued={self.queued}>"

@@ -84,6 +84,7 @@ class App:
         self._departures = DisconnectWatcher()
         self._telemetry = Telemetry(access_log, self.pool.readings, STATE_NAMES, __version__)
         surfaces = make_surfaces(settings)
+        self._dialects = [surface.name for surface in surfaces]
         started_s = time_ns() // 1_000_000_000
         self.door = FrontDoor(surfaces, OpenAISurface(), self._telemetry, started_s)
         self.admin = Admin(self._telemetry, settings.server.read_admin_token(), self.reread)
@@ -91,7 +92,7 @@ class App:
         self._servers: list[Server] = []
         self._descriptors = raise_descriptor_limit()
         self._budget = BodyBudget(settings.server.max_buffered_bytes)
-        self._history = History(settings.server.state_dir, self._load)
+        self._history = History(settings.server.state_dir, self.pool.load)
         self._view = View(
             self.admin.engines,
             lambda: self.door.under_way,
@@ -100,7 +101,7 @@ class App:
             access_log,
         )
         self.admin.hub = self._hub = EventHub(self._view)
-        self._telemetry.on_event = self._happened
+        self._telemetry.observers += [self._history.heard, self._hub.happened]
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._give_up_s = 0.0
@@ -171,15 +172,10 @@ class App:
         self._telemetry.reloaded(went_well=good)
         self._manager.ready(self._status())
         for line in said:
-            usual = good or self.door.draining
-            LOG.log(logging.WARNING if usual else logging.ERROR, "%s", line)
+            LOG.log(logging.WARNING if good else logging.ERROR, "%s", line)
         if good:
-            what = changes(before, self.settings)
-            LOG.info(
-                "the configuration was read again: %s: %s",
-                self.settings.path,
-                ", ".join(what) or "nothing has changed",
-            )
+            what = ", ".join(changes(before, self.settings)) or "nothing has changed"
+            LOG.info("the configuration was read again: %s: %s", self.settings.path, what)
         return good, said
 
     def _reread(self) -> tuple[bool, list[str]]:
@@ -245,19 +241,6 @@ class App:
 
     # How
 
-    def _load(self) -> tuple[int, int]:
-        """Return how many requests are in flight and queued now."""
-        gates = [upstream.keeper.gate for upstream in self.pool.everyone()]
-        return sum(gate.in_flight for gate in gates), sum(gate.queued for gate in gates)
-
-    def _happened(self, kind: str, fields: dict[str, Any]) -> None:
-        """Tell history and viewers."""
-        if kind == "request":
-            self._history.ended(fields)
-        elif fields["state"] in (EngineState.SLEEPING.value, EngineState.OFFLOADED.value):
-            self._history.slept()
-        self._hub.happened(kind, fields)
-
     async def _wait_for(self, something: Coroutine[Any, Any, object]) -> None:
         """Wait for it, but not past the drain timeout nor past a second signal."""
         loop = asyncio.get_running_loop()
@@ -298,7 +281,7 @@ class App:
     def _put_in_force(self, settings: Settings) -> None:
         self.pool.apply(settings, self._telemetry)
         sleeping = {key: upstream.sleep is not None for key, upstream in settings.upstreams.items()}
-        self._telemetry.know(surfaces_of(settings), sleeping)
+        self._telemetry.know(self._dialects, sleeping)
         self.settings = self._view.settings = settings
         untold = {m.upstream for m in settings.models.values() if m.dialect.max_model_len is None}
         urls = {key: settings.upstreams[key].url for key in sorted(untold)}
@@ -314,6 +297,7 @@ class App:
             self._started_with.server.admin_listen, server.admin_hosts
         )
         self.door.cross_site_posts = server.cross_site_posts
+        self.door.progress = server.progress
         self.door.max_body_bytes = settings.server.max_body_bytes
         self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
         self.door.trusted_proxies = settings.server.trusted_proxies
@@ -330,12 +314,6 @@ class App:
     def _show_models(self) -> None:
         """Have the models known under their names, with what was learned of them."""
         self.door.catalog = self.admin.catalog = self.settings.catalog(self._lengths.known)
-
-
-def surfaces_of(settings: Settings) -> list[str]:
-    """Return the names of the dialects that are switched on."""
-    names = ("openai", "anthropic")
-    return [name for name in names if getattr(settings.surfaces, name)]
 
 
 def make_surfaces(settings: Settings) -> list[Surface]:

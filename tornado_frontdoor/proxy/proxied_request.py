@@ -6,6 +6,8 @@ closed (which lets the next one in), then the client is told, then the line is w
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
+from http import HTTPStatus
 from time import monotonic
 from typing import Protocol
 
@@ -16,11 +18,12 @@ from tornado_frontdoor.core.decisions import (
     Reason,
     Refusal,
 )
-from tornado_frontdoor.core.refusals import DRAINING_RETRY_AFTER_S
 from tornado_frontdoor.core.printable import printable
-from tornado_frontdoor.core.request import TicketState
+from tornado_frontdoor.core.refusals import DRAINING_RETRY_AFTER_S
+from tornado_frontdoor.core.request import Ticket, TicketState
 from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd
 from tornado_frontdoor.proxy.downstream.client import Client
+from tornado_frontdoor.proxy.gate_driver import GateDriver
 from tornado_frontdoor.proxy.records import Record
 from tornado_frontdoor.proxy.upstreams import Upstream
 from tornado_frontdoor.surfaces.base import (
@@ -40,6 +43,10 @@ class Owner(Protocol):
     """Who a request reports its end to: the router, or a test."""
 
     keep_alive_s: float
+
+    def waits(self, request: "ProxiedRequest", headers: Mapping[str, str]) -> None:
+        """Take that a request has to wait, and what its client sent."""
+        ...
 
     def ended(self, request: "ProxiedRequest", outcome: Outcome) -> None:
         """Take that a request is over, its slot given back and its client told."""
@@ -101,6 +108,20 @@ class ProxiedRequest:
             "place": None,
         }
 
+    @property
+    def waits(self) -> bool:
+        """Whether its gate has not decided yet."""
+        return not self._over and self._lease.ticket.state is TicketState.QUEUED
+
+    @property
+    def line(self) -> tuple[GateDriver, Ticket]:
+        """Where it waits, and as whom."""
+        return self._upstream.driver_of(self._request), self._lease.ticket
+
+    def tell(self, headers: list[tuple[str, str]]) -> None:
+        """Tell the client of its place, in an interim answer."""
+        self._client.send_interim(HTTPStatus.EARLY_HINTS, headers)
+
     # The gate
 
     def enter(self) -> None:
@@ -108,6 +129,7 @@ class ProxiedRequest:
         if self._lease.decision is None:
             self._lease.on_decision = self._decided
             self.record.place = self._upstream.queued_with(self._request)
+            self._owner.waits(self, self._client.headers)
             if self._request.takes_slot and self._upstream.sleep_depth is not None:
                 self.record.wake = self._upstream.sleep_depth
         else:

@@ -78,6 +78,11 @@ class UpstreamRegistry:
         """Return all upstreams that may still have somebody inside."""
         return [*self.current.values(), *self._retired]
 
+    def load(self) -> tuple[int, int]:
+        """Return how many requests are in flight and queued now."""
+        gates = [upstream.keeper.gate for upstream in self.everyone()]
+        return sum(gate.in_flight for gate in gates), sum(gate.queued for gate in gates)
+
     def readings(self) -> list[GateReading]:
         """Return all gates as they are now."""
         return [upstream.reading() for upstream in self.current.values()]

@@ -18,6 +18,7 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.proxy.downstream.browsers import can_come_from_any_page
 from tornado_frontdoor.proxy.downstream.client import Client
+from tornado_frontdoor.proxy.progress import PlaceTeller, Progress, bears_interim_answers
 from tornado_frontdoor.proxy.proxied_request import KEEP_ALIVE_S, ProxiedRequest
 from tornado_frontdoor.proxy.records import Networks, Record, record_of
 from tornado_frontdoor.proxy.telemetry import Telemetry
@@ -61,6 +62,8 @@ class FrontDoor:
         self.keep_alive_s = KEEP_ALIVE_S
         self.draining = False
         self.under_way: set[ProxiedRequest] = set()
+        self.progress: Progress = "known"
+        self._places = PlaceTeller()
         self.being_read = 0
         """Requests whose large bodies are read in the thread."""
         self._reader = ThreadPoolExecutor(1, "bodies")
@@ -186,7 +189,8 @@ class FrontDoor:
         self._look_whether_empty()
 
     def close(self) -> None:
-        """Stop reading bodies."""
+        """Stop reading bodies and telling places."""
+        self._places.close()
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     def _enter(
@@ -262,6 +266,11 @@ class FrontDoor:
         body = {"status": "draining" if self.draining else "ok", "upstreams": upstreams}
         headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
         return Document(503 if self.draining else 200, headers, json.dumps(body).encode())
+
+    def waits(self, request: ProxiedRequest, headers: Mapping[str, str]) -> None:
+        """Tell a request its place from time to time, where its client bears it."""
+        if bears_interim_answers(headers, self.progress):
+            self._places.add(request)
 
     def ended(self, request: ProxiedRequest, outcome: Outcome) -> None:
         """Forget a request that is over and write its line."""

@@ -34,7 +34,11 @@ BUCKETS_S = (
 )
 
 
-SLEEP_LEVEL = {EngineState.SLEEPING: "1", EngineState.OFFLOADED: "2"}
+SLEEP_LEVEL = {
+    EngineState.SLEEPING: "1",
+    EngineState.OFFLOADED: "2",
+    EngineState.STOPPED: "stopped",
+}
 SLEEP_REASONS = ("idle", "operator", "out_of_band")
 
 
@@ -120,8 +124,8 @@ class Telemetry:
         self._states: dict[str, EngineState] = {}
         self._since_s: dict[str, float] = {}
         self._sent_to_sleep: set[str] = set()
-        self.on_event: Callable[[str, dict[str, Any]], None] | None = None
-        """Hears of each request that ended and of each engine's state: kind, fields."""
+        self.observers: list[Callable[[str, dict[str, Any]], None]] = []
+        """Hear of each request that ended and of each engine's state: kind, fields."""
         build = Gauge(
             "frontdoor_build_info",
             "What runs; always 1",
@@ -177,7 +181,7 @@ class Telemetry:
                 self._wake_seconds.labels(upstream, depth.value)
                 for result in ("succeeded", "failed"):
                     self._wakes.labels(upstream, depth.value, result)
-            for level in ("1", "2"):
+            for level in SLEEP_LEVEL.values():
                 for reason in SLEEP_REASONS:
                     self._sleeps.labels(upstream, level, reason)
 
@@ -202,8 +206,8 @@ class Telemetry:
         time = now()
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed: requests go on
             self._access_log.write(access_line(self._style, time, fields))
-        if self.on_event is not None:
-            self.on_event("request", {"time": time, **fields})
+        for observe in self.observers:
+            observe("request", {"time": time, **fields})
 
     def refused_at_edge(self, listener: str, reason: str) -> None:
         """Count what was refused before anybody looked at what it asks for."""
@@ -233,8 +237,8 @@ class Telemetry:
                 self._sleeps.labels(upstream, SLEEP_LEVEL[state], reason).inc()
         if state is not EngineState.FALLING_ASLEEP:
             self._sent_to_sleep.discard(upstream)
-        if self.on_event is not None:
-            self.on_event("engine", {"time": now(), "upstream": upstream, "state": state.value})
+        for observe in self.observers:
+            observe("engine", {"time": now(), "upstream": upstream, "state": state.value})
 
     def state_since_s(self, upstream: str) -> float | None:
         """Return for how long an engine has been as it is; None where it never changed."""

@@ -87,13 +87,15 @@ class Upstream:
 
     def enter(self, request: CanonicalRequest) -> Lease:
         """Bring a request to the gate it has to pass."""
-        keeper = self.keeper if request.takes_slot else self.side_door
-        return keeper.enter(request.weight)
+        return self.driver_of(request).enter(request.weight)
 
     def queued_with(self, request: CanonicalRequest) -> int:
         """Return how many wait in the queue that a request is in: the place of who came last."""
-        keeper = self.keeper if request.takes_slot else self.side_door
-        return keeper.gate.queued
+        return self.driver_of(request).gate.queued
+
+    def driver_of(self, request: CanonicalRequest) -> GateDriver:
+        """Return who drives the gate that a request has to pass."""
+        return self.keeper if request.takes_slot else self.side_door
 
     def start(self, request: CanonicalRequest, request_id: str, receiver: Receiver) -> Transfer:
         """Ask the engine. Its time limits start now, not when the request arrived."""

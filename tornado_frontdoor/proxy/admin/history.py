@@ -55,9 +55,12 @@ class History:
         elif (place := self._rng.randrange(self._served)) < WAITS_KEPT:
             self._waits_s[place] = fields["waited_s"]
 
-    def slept(self) -> None:
-        """Take that an engine fell asleep."""
-        self._sleeps += 1
+    def heard(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Take an event: a request that ended, or another state of an engine."""
+        if kind == "request":
+            self.ended(fields)
+        elif fields["state"] in ("sleeping", "offloaded", "stopped"):
+            self._sleeps += 1
 
     def minutes(self) -> list[Minute]:
         """Return what is kept, oldest first, the minute that runs included."""

@@ -182,6 +182,23 @@ class Client:
         self._head = None  # one that was opened and has not left yet is withdrawn
         self._end(self._render_head(document.status, headers) + body)
 
+    def send_interim(self, status: int, headers: Headers) -> None:
+        """Say something before the answer, to a client that bears it; the status stays open."""
+        if self.gone or self.ended or self.status or self._request.version != "HTTP/1.1":
+            return
+        if self._connection.stream.writing():
+            return  # it reads slowly: the next one is as good
+        lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}\r\n"]
+        lines += [f"{name}: {value}\r\n" for name, value in headers]
+        data = "".join([*lines, "\r\n"]).encode("latin-1", "replace")
+        try:
+            rest = self._send(data)
+        except OSError:
+            self._left()
+            return
+        if rest:
+            self._connection.stream.write(rest)
+
     def send_early(self, document: Document) -> None:
         """Answer while the body still comes in; `finish` is called when that has ended."""
         headers = [*document.headers, ("Content-Length", str(len(document.body)))]

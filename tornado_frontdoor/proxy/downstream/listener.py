@@ -24,7 +24,7 @@ from tornado_frontdoor.proxy.downstream.budget import BodyBudget
 from tornado_frontdoor.proxy.downstream.client import Client, ListenerContext
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
 from tornado_frontdoor.proxy.downstream.limits import ConnectionLimits
-from tornado_frontdoor.proxy.downstream.server import ConnectionHost, Peer
+from tornado_frontdoor.proxy.downstream.server import ConnectionHost, RemoteEnd
 from tornado_frontdoor.surfaces.base import Document
 
 SWEEP_S = 5.0
@@ -229,7 +229,7 @@ class Incoming(HTTPMessageDelegate):
     def address(self) -> str:
         """Where it comes from."""
         peer = self._connection.context
-        assert isinstance(peer, Peer)
+        assert isinstance(peer, RemoteEnd)
         return peer.remote_ip
 
     def headers_received(

@@ -26,7 +26,7 @@ HEAD_BYTES = 65536
 _STARVED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Peer:
+class RemoteEnd:
     """Who is at the other end of a connection: the context of its `HTTP1Connection`."""
 
     __slots__ = ("remote_ip",)
@@ -88,7 +88,7 @@ class Server(TCPServer):
 
     def handle_stream(self, stream: IOStream, address: tuple[object, ...]) -> None:
         """Serve a connection."""
-        peer = Peer(str(address[0]) if address else "")
+        peer = RemoteEnd(str(address[0]) if address else "")
         connection = HTTP1ServerConnection(stream, self._params, peer)
         self._host.connections.add(connection)
         connection.start_serving(self._host)

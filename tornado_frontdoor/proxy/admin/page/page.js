@@ -73,7 +73,7 @@ function engineCard(name, engine) {
     disabled: off, "aria-label": `${label} ${name}`,
     onclick: () => ask(question, label, `admin/${verb}/${encodeURIComponent(name)}`),
   }, label);
-  const asleep = ["sleeping", "offloaded"].includes(engine.state);
+  const asleep = ["sleeping", "offloaded", "stopped"].includes(engine.state);
   return make("article", { class: "card", "data-engine": name },
     make("header", {}, make("h2", {}, name),
       make("span", { class: `pill ${engine.state}` }, words(engine.state) + step),

@@ -1,0 +1,171 @@
+"""Who waits learns their place in interim answers, if they bear them; the status stays open."""
+
+import asyncio
+import contextlib
+import json
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from doorway import CHAT, Doorway, doorway
+from wire import Wire, chat
+
+from tornado_frontdoor.proxy import progress
+from tornado_frontdoor.proxy.progress import bears_interim_answers
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tell places ten times as often as in earnest."""
+    for name in ("FIRST_S", "EVERY_S", "TICK_S"):
+        monkeypatch.setattr(progress, name, getattr(progress, name) / 10)
+
+
+ASK = {"X_Frontdoor_Progress": "103"}
+
+
+async def heads(wire: Wire) -> tuple[list[dict[str, str]], int]:
+    """Read interim answers until the final one; return them and its status."""
+    interim: list[dict[str, str]] = []
+    while True:
+        status, headers = await wire.head()
+        if status != 103:
+            return interim, status
+        interim.append(headers)
+
+
+@contextlib.asynccontextmanager
+async def full(**settings: object) -> AsyncIterator[Doorway]:
+    """Run a front door whose only slot is taken for a while."""
+    async with doorway({"hold": 0.7}, cap=1, queue=4, **settings) as door:  # type: ignore[arg-type]
+        first = await door.begin(CHAT, chat())
+        await door.inside(1)
+        yield door
+        assert (await first.reply()).status == 200
+
+
+def test_places_come_while_one_waits_and_then_the_answer() -> None:
+    async def scenario() -> None:
+        async with full() as door:
+            wires = []
+            for place in (1, 2):
+                wires.append(await door.begin(CHAT, chat(), **ASK))
+                await door.inside(1, place)
+            (first, status), (second, _) = [await heads(wire) for wire in wires]
+            assert status == 200
+            assert first[0]["queue-position"] == "1"
+            assert second[0]["queue-position"] == "2"
+            assert int(second[0]["queue-eta-ms"]) > int(first[0]["queue-eta-ms"]) > 0
+            assert second[0]["engine-state"] == "awake"
+            assert len(second) >= 2
+            assert second[-1]["queue-position"] == "1"
+            assert len(door.app.door._places) == 0
+
+    asyncio.run(scenario())
+
+
+def test_the_status_stays_open_for_a_refusal_and_the_connection_for_the_next() -> None:
+    async def scenario() -> None:
+        async with full(queue_timeout_s=0.25) as door:
+            wire = await door.begin(CHAT, chat(), **ASK)
+            interim, status = await heads(wire)
+            assert interim
+            assert status == 503
+            wire.leave()
+            kept = await door.begin(CHAT, chat("text"), **ASK)
+            assert (await kept.reply()).status == 200
+            kept.send("/v1/models", None, "GET")
+            assert (await kept.reply()).status == 200
+
+    asyncio.run(scenario())
+
+
+def test_who_does_not_bear_them_gets_none_and_off_is_off() -> None:
+    async def scenario() -> None:
+        for settings, headers in (
+            ({}, {"User_Agent": "python-requests/2.32"}),
+            ({}, {"User_Agent": "curl/8", "Via": "1.1 nginx"}),
+            ({"server": 'progress = "off"'}, ASK),
+            ({"server": 'progress = "asked"'}, {"User_Agent": "curl/8"}),
+        ):
+            async with full(**settings) as door:
+                wire = await door.begin(CHAT, chat(), **headers)
+                assert await heads(wire) == ([], 200)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("headers", "bears"),
+    [
+        ({"user-agent": "curl/8.9"}, True),
+        ({"user-agent": "OpenAI/Python 3.57", "x-stainless-lang": "python"}, True),
+        ({"user-agent": "Python/3.11 aiohttp/3.12"}, True),
+        ({"user-agent": "Go-http-client/1.1"}, False),
+        ({"user-agent": "Python-urllib/3.11"}, False),
+        ({"user-agent": "python-requests/2.3", "x-stainless-lang": "python"}, False),
+        ({"user-agent": "python-requests/2.3", "x-frontdoor-progress": "103"}, True),
+        ({"user-agent": "curl/8", "x-forwarded-for": "1.2.3.4"}, False),
+        ({}, False),
+    ],
+)
+def test_known_clients(headers: dict[str, str], bears: bool) -> None:
+    assert bears_interim_answers(headers, "known") is bears
+
+
+def with_openai(url: str) -> str:
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0)
+    answer = client.chat.completions.create(
+        model="reasoning", messages=[{"role": "user", "content": "hi"}]
+    )
+    client.close()
+    return answer.choices[0].message.content or ""
+
+
+def with_httpx(url: str) -> str:
+    answer = httpx.post(url + CHAT, json=chat(), timeout=15)
+    assert answer.status_code == 200
+    return str(answer.json()["choices"][0]["message"]["content"])
+
+
+def with_urllib(url: str) -> str:
+    """It would take a 103 for the answer: it must get none."""
+    headers = {"Content-Type": "application/json"}
+    body = json.dumps(chat()).encode()
+    request = urllib.request.Request(url + CHAT, body, headers)  # noqa: S310 - our own door
+    with urllib.request.urlopen(request, timeout=15) as answer:  # noqa: S310
+        return str(json.load(answer)["choices"][0]["message"]["content"])
+
+
+@pytest.mark.parametrize("ask", [with_openai, with_httpx, with_urllib])
+def test_real_clients_get_their_answers(ask: Callable[[str], str]) -> None:
+    async def scenario() -> Any:
+        async with full() as door:
+            return await asyncio.to_thread(ask, f"http://127.0.0.1:{door.port}")
+
+    assert asyncio.run(scenario())
+
+
+def test_curl_and_aiohttp_get_their_answers() -> None:
+    aiohttp = pytest.importorskip("aiohttp")
+
+    async def scenario() -> None:
+        async with full() as door:
+            url = f"http://127.0.0.1:{door.port}{CHAT}"
+            process = await asyncio.create_subprocess_exec(
+                *("curl", "-s", "-w", "%{http_code}", "-H", "Content-Type: application/json"),
+                *("-o", "/dev/null", "-d", json.dumps(chat()), url),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(url, json=chat()) as answer,
+            ):
+                assert answer.status == 200
+                assert (await answer.json())["choices"]
+            assert (await process.communicate())[0] == b"200"
+
+    asyncio.run(scenario())
