@@ -87,6 +87,50 @@ def test_without_a_front_door_they_say_so_in_a_line() -> None:
     asyncio.run(scenario())
 
 
+async def ask(door: Doorway, *words: str) -> tuple[int | None, str, str]:
+    url = f"http://127.0.0.1:{door.port}"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tornado_frontdoor.cli", "ask", *words, "--url", url),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    async with asyncio.timeout(20):
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+def test_ask_shows_the_place_and_then_the_answer() -> None:
+    async def scenario() -> None:
+        async with doorway({"hold": 2.5}, cap=1, queue=1) as door:
+            first = await door.begin(CHAT, chat())
+            await door.inside(1)
+            code, answer, told = await ask(door, "reasoning", "hello")
+            assert code == 0
+            assert "place 1 in the queue, about" in told
+            assert answer.strip()
+            assert (await first.reply()).status == 200
+
+    asyncio.run(scenario())
+
+
+def test_ask_says_why_there_is_no_answer() -> None:
+    async def scenario() -> None:
+        async with doorway({"hold": 1}, cap=1, queue=0) as door:
+            code, answer, told = await ask(door, "nobody", "hello")
+            assert (code, answer) == (1, "")
+            assert "404: There is no model 'nobody'" in told
+            first = await door.begin(CHAT, chat())
+            await door.inside(1)
+            code, _, told = await ask(door, "reasoning", "hello")
+            assert code == 1
+            assert "503: " in told
+            assert "come back in" in told
+            await first.reply()
+
+    asyncio.run(scenario())
+
+
 FIELDS: dict[str, Any] = {
     "time": "2026-01-02T03:04:05.678+00:00",
     "status": 503,

@@ -78,13 +78,15 @@ def events(admin: str | None) -> Iterator[Event]:
     raise Unreachable(f"the front door at {_base(request)} has closed the stream")
 
 
-def read_events(lines: Iterable[bytes]) -> Iterator[Event]:
-    """Read server-sent events."""
+def read_events(lines: Iterable[bytes], last: bytes = b"") -> Iterator[Event]:
+    """Read server-sent events whose data is JSON, up to one whose data is `last`."""
     kind, data = "message", ""
     for raw in lines:
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
         if line.startswith("event: "):
             kind = line[7:]
+        elif last and line == f"data: {last.decode()}":
+            return
         elif line.startswith("data: "):
             data += line[6:]
         elif not line and data:

@@ -34,6 +34,7 @@ Commands:
   Live, each with a --help of its own:
   top         Draw who runs, who waits, and the last requests.
   tail        Write each request as it ends, all or by outcome and model.
+  ask         Ask a model, and see one's place in the queue until it answers.
 
   The simulator, each with a --help of its own; no engine is touched:
   tune        Which cap, queue and timeout shall I set, and why? As TOML to paste.
@@ -97,7 +98,7 @@ DEFAULT_CONFIG = (Path(__file__).parents[1] / "conf").resolve() / "frontdoor.tom
 Arguments = Mapping[str, Any]
 Number = TypeVar("Number", int, float)
 
-_LIVE = ("top", "tail")
+_LIVE = ("top", "tail", "ask")
 _SIMULATED = ("tune", "simulate", "sweep", "validate", "replay", "calibrate")
 _EXTRA_OF = {
     **dict.fromkeys(("simpy", "numpy", "scipy", "matplotlib"), "simulator"),
@@ -313,10 +314,11 @@ def _number(arguments: Arguments, option: str, kind: type[Number]) -> Number:
 
 
 def _watch(argv: list[str]) -> int:
-    from tornado_frontdoor.cli import live
+    from tornado_frontdoor.cli import ask, live
 
-    arguments = _parse(live.USAGE, argv)
-    return arguments if isinstance(arguments, int) else live.run(arguments)
+    module = ask if argv[0] == "ask" else live
+    arguments = _parse(module.USAGE, argv)
+    return arguments if isinstance(arguments, int) else module.run(arguments)
 
 
 def _completion(arguments: Arguments) -> int:
