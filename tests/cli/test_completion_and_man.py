@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from test_init_and_probe import run
 
-from simulator.cli.usage import USAGE
 from tornado_frontdoor.cli import main as cli
-from tornado_frontdoor.cli.help_text import Command, commands_of
+from tornado_frontdoor.cli.help_text import Command
 
-COMMANDS: dict[str, Command] = {one.name: one for one in commands_of(cli.__doc__ or "", USAGE)}
+COMMANDS: dict[str, Command] = {one.name: one for one in cli._commands()}
 
 
 def completed(shell: str, code: str, folder: Path) -> list[str]:

@@ -5,24 +5,19 @@ Skipped, and said so, where there is no Chromium with its driver (Debian: chromi
 
 import asyncio
 import json
-import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from doorway import CHAT, Doorway, doorway
+from page import Page, chromium, needs_chromium, seen_in
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
 from wire import chat
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="NO CHROMIUM AND CHROMEDRIVER HERE: the page is not tested"
-)
+pytestmark = needs_chromium
 
 CONTRAST = """
 const lum = (c) => { const v = c.match(/[\\d.]+/g).slice(0, 3).map((x) => x / 255)
@@ -48,58 +43,8 @@ WIDER = "return document.documentElement.scrollWidth - document.documentElement.
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for switch in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(switch)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
-    yield driver
-    driver.quit()
-
-
-class Page:
-    """The page of a front door, driven from a thread so that the front door goes on."""
-
-    def __init__(self, browser: webdriver.Chrome, door: Doorway) -> None:
-        self.browser = browser
-        self.url = f"http://127.0.0.1:{door.admin_port}/"
-
-    async def run(self, act: Callable[[webdriver.Chrome], Any]) -> Any:
-        return await asyncio.to_thread(act, self.browser)
-
-    async def open(self, view: str = "engines") -> None:
-        def act(browser: webdriver.Chrome) -> None:
-            browser.get("about:blank")
-            browser.get(f"{self.url}#{view}")
-
-        await self.run(act)
-        await self.shows("#live", "live")
-
-    async def shows(self, selector: str, text: str, within_s: float = 10) -> None:
-        look = (
-            "return [...document.querySelectorAll(arguments[0])]"
-            ".some((e) => e.textContent.includes(arguments[1]))"
-        )
-
-        def there(browser: webdriver.Chrome) -> bool:
-            return bool(browser.execute_script(look, selector, text))
-
-        await self.run(lambda browser: WebDriverWait(browser, within_s, 0.05).until(there))
-
-    async def script(self, script: str) -> Any:
-        return await self.run(lambda browser: browser.execute_script(script))
-
-    async def emulate(self, what: str, **how: object) -> None:
-        await self.run(lambda browser: browser.execute_cdp_cmd(f"Emulation.{what}", how))
-
-    async def click(self, selector: str) -> None:
-        click = "document.querySelector(arguments[0]).click()"  # rows are drawn anew at any time
-        await self.run(lambda browser: browser.execute_script(click, selector))
-
-    async def complaints(self) -> list[str]:
-        logged = await self.run(lambda browser: browser.get_log("browser"))
-        return [one["message"] for one in logged if one["level"] == "SEVERE"]
+    with chromium() as driver:
+        yield driver
 
 
 @asynccontextmanager
@@ -107,12 +52,8 @@ async def looked_at(
     browser: webdriver.Chrome, engine: dict[str, Any] | None = None, **settings: object
 ) -> AsyncIterator[tuple[Doorway, Page]]:
     """Run a front door whose page is left before it ends."""
-    async with doorway(engine, **settings) as door:  # type: ignore[arg-type]
-        page = Page(browser, door)
-        try:
-            yield door, page
-        finally:
-            await page.run(lambda b: b.get("about:blank"))
+    async with doorway(engine, **settings) as door, seen_in(browser, door) as page:  # type: ignore[arg-type]
+        yield door, page
 
 
 def test_a_queue_a_refusal_and_a_story_are_on_the_page(browser: webdriver.Chrome) -> None:

@@ -339,9 +339,11 @@ def _man(arguments: Arguments) -> int:  # noqa: ARG001 - as every command
 
 def _commands() -> "list[Command]":
     from simulator.cli.usage import USAGE
+    from tornado_frontdoor.cli import ask, live
     from tornado_frontdoor.cli.help_text import commands_of
 
-    return commands_of(__doc__ or "", USAGE)
+    others = {**USAGE, "top": live.USAGE, "tail": live.USAGE, "ask": ask.USAGE}
+    return commands_of(__doc__ or "", others)
 
 
 def _simulate(argv: list[str]) -> int:

@@ -79,6 +79,8 @@ function engineCard(name, engine) {
       make("span", { class: `pill ${engine.state}` }, words(engine.state) + step),
       make("span", { class: "since" }, engine.since_s == null ? "" : `for ${seconds(engine.since_s + passed)}`)),
     make("p", { class: "small" }, `${engine.models.join(", ")} at ${engine.url}`),
+    engine.waits_for ? make("p", { class: "small" }, `waits for ${engine.waits_for}`) : null,
+    engine.makes_room ? make("p", { class: "small" }, "makes room on its GPUs for another") : null,
     engine.sleep_fault ? make("p", { class: "small" }, engine.sleep_fault) : null,
     make("h3", {}, "In flight"), slots(engine),
     make("h3", {}, "Queue"), queue(name, engine),
