@@ -72,6 +72,21 @@ def test_a_redirect_is_not_followed_with_the_token():
         assert not other.seen
 
 
+def test_health_is_0_while_it_serves_and_1_when_it_does_not(tmp_path: Path):
+    with stage(tmp_path) as on:
+        process, public, _ = on.serve()
+        url = f"http://127.0.0.1:{public}"
+        done = run("health", url)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        process.signal(signal.SIGTERM)
+        assert process.code() == 0
+        gone = run("health", url)
+    assert (gone.returncode, gone.stderr.count("\n")) == (1, 1)
+    with recorder(503) as draining:
+        assert run("health", draining.url).returncode == 1
+    assert run("health", "127.0.0.1:8080").returncode == 2
+
+
 def test_reload_puts_a_new_file_in_force_and_says_what_waits_for_a_start(tmp_path: Path):
     with stage(tmp_path) as on:
         process, _, admin = on.serve(cap=6)
