@@ -20,9 +20,9 @@ from tornado_frontdoor.config.fields import ModelName
 
 USUAL = "http://127.0.0.1:8000"
 """Where vLLM listens when nobody tells it otherwise."""
-GUESSED_SLOTS = 16
-"""Fewer than any engine's default: a queue too early is a nuisance, one inside the engine is not
-seen by anybody."""
+GUESSED_SLOTS = 8
+"""Far fewer than vLLM runs unless it is told otherwise: to queue too early is a nuisance that is
+seen, to queue inside the engine is one that is not."""
 
 
 class Engine(NamedTuple):
