@@ -18,9 +18,7 @@ from simulator.cli.option_parser import OptionParser
 from simulator.cli.options import UsageError, replay_of, simulate_of, sweep_of
 from simulator.exact.known import exact_metrics
 from simulator.exact.validate import LIMIT, Finding, cases, findings
-from simulator.model.records import Metrics
 from simulator.model.scenario import Scenario
-from simulator.model.tally import Tally
 from simulator.reports.json_document import (
     as_json,
     observed_document,
@@ -30,9 +28,10 @@ from simulator.reports.json_document import (
 from simulator.reports.terminal import number, progress, simulate_page, sweep_page
 from simulator.study.calibrate import Fit, calibrate
 from simulator.study.experiment import ClusterError, Plan, Result, cores, experiment, observe
+from simulator.study.observed import observed_metrics
 from simulator.study.request import StudyRequest
 from simulator.study.sweep import Choice, choose
-from simulator.traffic.access_log import AccessLog
+from simulator.traffic.access_log import RAN
 from simulator.traffic.service_profiles import profile_document
 from simulator.traffic.tables import TraceError
 
@@ -86,10 +85,13 @@ def replay(given: Given) -> int:
         log = command.log
         console = _wide()
         console.print(
-            f"{len(log.outcomes)} requests; {log.others} access lines of other upstreams or of "
-            f"requests that met no gate, {log.skipped} other lines.",
-            highlight=False,
+            f"{len(log.outcomes)} requests read; left out: {log.left_out}.", highlight=False
         )
+        if count := sum(outcome in RAN - {"served"} for outcome in log.outcomes):
+            console.print(
+                f"{count} left or failed while they held a slot; they count as served in all rows.",
+                highlight=False,
+            )
         sweep_page(console, command, choice, observed)
     _plot_choice(command, choice)
     return 0
@@ -234,37 +236,6 @@ def _plot_choice(command: StudyRequest, choice: Choice) -> None:
 
     draw_sweep(command.plot, choice, command.slo, f"{len(choice.points)} points")
     print(f"drawn: {command.plot}", file=sys.stderr)
-
-
-def observed_metrics(log: AccessLog) -> Metrics:
-    """Return what the log says happened, by the simulator's names."""
-    offered = len(log.outcomes)
-    served = [at for at, outcome in enumerate(log.outcomes) if outcome == "served"]
-    waits = Tally()
-    latencies = Tally()
-    assert log.rows.service_s is not None
-    for at in served:
-        waits.add(float(log.waits_s[at]))
-        latencies.add(float(log.waits_s[at] + log.rows.service_s[at]))
-
-    def share(*outcomes: str) -> float:
-        return sum(outcome in outcomes for outcome in log.outcomes) / offered
-
-    return {
-        "rejected_share": share("queue_full"),
-        "timed_out_share": share("queue_timeout"),
-        "served_share": len(served) / offered,
-        "lost_share": 1 - len(served) / offered,
-        "left_share": share("client_gone_queued", "client_gone_streaming"),
-        "wait_mean_s": waits.mean,
-        **_named("wait", waits),
-        **_named("latency", latencies),
-    }
-
-
-def _named(name: str, tally: Tally) -> Metrics:
-    p50, p95, p99 = tally.percentiles((0.5, 0.95, 0.99))
-    return {f"{name}_p50_s": p50, f"{name}_p95_s": p95, f"{name}_p99_s": p99}
 
 
 def _validate_document(plan: Plan, found: list[Finding]) -> dict[str, object]:

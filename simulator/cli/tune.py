@@ -19,10 +19,12 @@ from simulator.cli.option_parser import OptionParser, UsageError
 from simulator.cli.options import scenario_of
 from simulator.exact.known import exact_metrics
 from simulator.model.scenario import Scenario
+from simulator.reports.html_report import html_report
 from simulator.reports.json_document import as_json
 from simulator.reports.tune_text import toml_text, traffic_text, tune_document
 from simulator.study.capacity import load_of
-from simulator.study.experiment import executor
+from simulator.study.experiment import executor, observe
+from simulator.study.observed import observed_metrics
 from simulator.study.request import StudyRequest
 from simulator.study.tune import MOST, QUEUES, Search, Tuned
 from simulator.traffic.access_log import AccessLog, read_access_log
@@ -69,12 +71,29 @@ def tune(given: Mapping[str, Any]) -> Recommendation:
         )
         tuned = search.run()
     say(f"{tuned.simulated} requests simulated, {len(tuned.trials)} points looked at.")
+    page = given.get("--html")
+    if page:
+        _write_page(Path(str(page)), tuned, command, _upstream(given, command.log))
     answer = Recommendation(tuned, command, _upstream(given, command.log), slots)
     if command.json:
         print(as_json(tune_document(tuned, command, answer.upstream, slots)))
     else:
         print(toml_text(tuned, command, answer.upstream, slots), end="")
     return answer
+
+
+def _write_page(path: Path, tuned: Tuned, command: StudyRequest, upstream: str) -> None:
+    best, base = tuned.recommended, command.scenarios[0]
+    run = None if best is None else observe(best.scenario, command.plan)
+    observed = None if command.log is None else observed_metrics(command.log)
+    slots = base.replicas * base.slots
+    try:
+        path.write_text(
+            html_report(tuned, command, upstream, slots, run, observed), encoding="utf-8"
+        )
+    except OSError as error:
+        raise UsageError([f"--html: cannot write {path}: {error.strerror}"]) from None
+    print(f"written: {path}", file=sys.stderr)
 
 
 def _upstream(given: Mapping[str, Any], log: AccessLog | None) -> str:

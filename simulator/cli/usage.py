@@ -172,7 +172,8 @@ Usage:
   frontdoor tune [options]
 
 Options:
-  --log FILE                The front door's own access log: its traffic and its seconds.
+  --log FILE                The front door's own access log: its traffic and its seconds. However it
+                            was collected: prefixes, JSON of Docker or journald, gzip; - is stdin.
   --upstream KEY            Whose requests and whose table; where the log or the file has several.
   --config FILE             Take the slots (and the key) from this configuration.
   --slo LIST                Limits to keep, e.g. wait_p95_s=2.5,lost_share=0.02.
@@ -181,6 +182,7 @@ Options:
   --tokens P,O              Mean tokens of prompts and answers, exponential, with a profile.
   --queue LIST              Queues to look through; default 0 to 64.
   --timeout LIST            Timeouts to look through; default 1, 2 and 6 times the limit on wait.
+  --html FILE               Write a report, one page that needs no other file.
   --apply FILE              Write the table into this configuration; the old one stays as FILE.bak.
 
 {_TRAFFIC}

@@ -46,7 +46,8 @@ class AccessLog:
 
 KNOWN_SHARE = 0.9
 """Served requests whose tokens must be known, or they are not used at all."""
-_HELD_A_SLOT = {"served", "client_gone_streaming", "upstream_error", "upstream_timeout"}
+RAN = frozenset({"served", "client_gone_streaming", "upstream_error", "upstream_timeout"})
+"""Outcomes of requests that held a slot."""
 _MET_NO_GATE = {"bad_request", "model_not_found", "body_too_large", "draining"}
 
 
@@ -97,10 +98,7 @@ def read_access_log(path: Path, upstream: str | None = None) -> AccessLog:
 
 
 def _entry(line: str) -> dict[str, Any] | None:
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return None
+    entry = _object(line)
     needed = {"time", "outcome", "upstream", "waited_s", "total_s", "weight"}
     if not isinstance(entry, dict) or not needed <= set(entry):
         return None
@@ -119,6 +117,26 @@ def _is_amount(value: object) -> bool:
     return number and 0 <= value <= MOST  # type: ignore[operator]
 
 
+def _object(line: str) -> Any:
+    """Return the JSON object of a line, whatever collected it; None where there is none.
+
+    Compose, containerd and journald write words before it; Docker's json-file and journald's JSON
+    hold it as a text.
+    """
+    start = line.find("{")
+    if start < 0:
+        return None
+    try:
+        entry, _ = json.JSONDecoder().raw_decode(line, start)
+    except (ValueError, RecursionError):
+        return None
+    for wrapped in ("log", "MESSAGE"):
+        inner = entry.get(wrapped) if "outcome" not in entry else None
+        if isinstance(inner, str) and "{" in inner:
+            return _object(inner)
+    return entry
+
+
 def _is_instant(text: str) -> bool:
     try:
         return not np.isnat(np.datetime64(text, "ms"))
@@ -131,7 +149,7 @@ def _counts(entry: dict[str, Any], upstream: str | None) -> bool:
         return False
     if entry["outcome"] in _MET_NO_GATE:
         return False
-    return bool(entry["weight"]) or entry["outcome"] not in _HELD_A_SLOT
+    return bool(entry["weight"]) or entry["outcome"] not in RAN
 
 
 def _tokens(entries: Sequence[dict[str, Any]], name: str) -> Floats | None:
@@ -144,7 +162,7 @@ def _tokens(entries: Sequence[dict[str, Any]], name: str) -> Floats | None:
 
 
 def _service_s(entry: dict[str, Any]) -> float:
-    if entry["outcome"] not in _HELD_A_SLOT:
+    if entry["outcome"] not in RAN:
         return nan
     return max(0.0, float(entry["total_s"]) - float(entry["waited_s"]))
 

@@ -4,7 +4,11 @@ Rule 1: a number is finite and not negative; anything else is a fault, never a g
 """
 
 import csv
+import gzip
+import sys
+import zlib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +26,9 @@ class TraceError(ValueError):
 def lines_of(path: Path) -> list[str]:
     """Return the lines of a text that are not blank; raises TraceError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = _content(path).decode("utf-8").splitlines()
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise TraceError(f"{path} begins like gzip and cannot be unpacked") from None
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -31,6 +37,21 @@ def lines_of(path: Path) -> list[str]:
     if not lines:
         raise TraceError(f"{path} is empty")
     return lines
+
+
+GZIP = b"\x1f\x8b"
+
+
+@cache
+def _stdin() -> bytes:
+    """Return all of stdin, which can be read only once."""
+    return sys.stdin.buffer.read()
+
+
+def _content(path: Path) -> bytes:
+    """Return what is in a file, or on stdin for `-`; unpacked where it is gzip."""
+    content = _stdin() if str(path) == "-" else path.read_bytes()
+    return gzip.decompress(content) if content.startswith(GZIP) else content
 
 
 def is_number(text: str) -> bool:

@@ -7,12 +7,16 @@ Rule 3: a line that cannot be read is a fault with its number, except in an acce
 
 Formats (all CSV but the last):
   Azure LLM inference traces   `TIMESTAMP,ContextTokens,GeneratedTokens`, 7 digits of a second
-  Mooncake                     `timestamp_ms,input_length,output_length[,prefix_hit_tokens]`
+  Azure 2024                   the same with a zone of UTC
+  Mooncake                     as published (JSON lines), or as columns:
+                               `timestamp_ms,input_length,output_length[,prefix_hit_tokens]`
   ServeGen rates               no header: window, rate, CV, family, shape, scale; lengths beside it
   ours                         `at_s[,prompt_tokens,output_tokens][,service_s]`
-  access log                   one JSON object a line
+  BurstGPT                     `Timestamp,Model,Request tokens,Response tokens,...`
+  access log                   one JSON object a line, whatever is written before it
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +30,8 @@ from simulator.traffic.tables import TraceError, is_number, lines_of, numbers, t
 from simulator.traffic.workload import Arrivals, Replay
 
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+LOOKED_AT = 50
+"""Lines in which an access line must be found: a log begins with other words."""
 MOONCAKE_STEP_S = 3.0
 """Mooncake's clock ticks about every 3 s; requests of one tick are spread over it."""
 
@@ -34,16 +40,25 @@ def read_trace(path: Path) -> Arrivals:
     """Return the arrivals of a trace file; raises TraceError."""
     lines = lines_of(path)
     header = tuple(cell.strip() for cell in lines[0].split(","))
-    if header == AZURE:
-        return Replay(rows=_azure(path, lines[1:]))
-    if header[0] == "timestamp_ms":
-        return Replay(rows=_mooncake(path, lines[1:]))
-    if header[0] == "at_s":
-        return Replay(rows=_ours(path, header, lines[1:]))
     if len(header) == 6 and is_number(header[0]):
         return read_servegen(path, lines)
-    if lines[0].startswith("{"):
+    if '"input_length"' in lines[0]:
+        return Replay(rows=_mooncake_lines(path, lines))
+    if any("outcome" in line for line in lines[:LOOKED_AT]):
         return Replay(rows=read_access_log(path).rows)
+    return Replay(rows=_columns(path, header, lines))
+
+
+def _columns(path: Path, header: Sequence[str], lines: Sequence[str]) -> Rows:
+    """Return the rows of a CSV, told by its header."""
+    if tuple(header) == AZURE:
+        return _azure(path, lines[1:])
+    if header[0] == "timestamp_ms":
+        return _mooncake(path, lines[1:])
+    if header[0] == "at_s":
+        return _ours(path, header, lines[1:])
+    if header[0] == "Timestamp" and "Request tokens" in header:
+        return _burst_gpt(path, header, lines[1:])
     raise TraceError(f"{path}: line 1 is the header of no trace known here: {lines[0][:60]!r}")
 
 
@@ -55,7 +70,7 @@ def _sorted(rows: Rows) -> Rows:
 def _azure(path: Path, lines: Sequence[str]) -> Rows:
     rows = table(path, lines, 3)
     try:
-        instants = np.array([row[0] for row in rows], dtype="datetime64[ns]")
+        instants = np.array([row[0].removesuffix("+00:00") for row in rows], dtype="datetime64[ns]")
     except ValueError as error:
         raise TraceError(f"{path}: TIMESTAMP: {error}") from None
     if np.isnat(instants).any():
@@ -68,6 +83,29 @@ def _mooncake(path: Path, lines: Sequence[str]) -> Rows:
     rows = table(path, lines, 3)
     ticks = numbers(path, rows, 0) / 1000
     return _sorted(Rows(_spread(ticks), numbers(path, rows, 1), numbers(path, rows, 2)))
+
+
+def _mooncake_lines(path: Path, lines: Sequence[str]) -> Rows:
+    """Return the rows of Mooncake as it is published: a JSON object a line."""
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+            cells = [entry[key] for key in ("timestamp", "input_length", "output_length")]
+        except (ValueError, KeyError, TypeError):
+            raise TraceError(f"{path}: line {number} is not a request of Mooncake") from None
+        rows.append([str(cell) for cell in cells])
+    ticks = numbers(path, rows, 0) / 1000
+    return _sorted(Rows(_spread(ticks), numbers(path, rows, 1), numbers(path, rows, 2)))
+
+
+def _burst_gpt(path: Path, header: Sequence[str], lines: Sequence[str]) -> Rows:
+    """Return the rows of BurstGPT; a request that failed has 0 tokens in its answer."""
+    rows = table(path, lines, len(header))
+    prompt, output = header.index("Request tokens"), header.index("Response tokens")
+    return _sorted(
+        Rows(numbers(path, rows, 0), numbers(path, rows, prompt), numbers(path, rows, output))
+    )
 
 
 def _spread(ticks: Floats) -> Floats:

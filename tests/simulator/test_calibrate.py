@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scenes import result_of, scene
 
-from simulator.cli.commands import observed_metrics
 from simulator.model.event_loop import HeapDriver
 from simulator.model.run import SimulatedRun, new_gate
 from simulator.study.calibrate import calibrate
+from simulator.study.observed import observed_metrics
 from simulator.study.occupancy import Occupancy
 from simulator.study.token_fit import REDRAWN
 from simulator.traffic.access_log import read_access_log

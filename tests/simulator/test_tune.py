@@ -3,6 +3,7 @@
 import json
 import random
 import tomllib
+from html.parser import HTMLParser
 
 import pytest
 from docopt import docopt
@@ -259,3 +260,48 @@ def test_nothing_that_keeps_the_limits_ends_with_1(capsys):
 def test_timeout_of_none_is_a_fault(capsys):
     assert main(["tune", "--rate", "1", "--timeout", "none"]) == 2
     assert "no queue_timeout_s of none" in capsys.readouterr().err
+
+
+class _Page(HTMLParser):
+    """What a page would fetch, and its balance of tags."""
+
+    def __init__(self):
+        super().__init__()
+        self.fetched = []
+        self.open = []
+        self.titles = 0
+
+    def handle_starttag(self, tag, attrs):
+        self.fetched += [value for name, value in attrs if name in {"src", "href"}]
+        self.titles += tag == "title"
+        if tag not in {"meta", "input", "path", "circle"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self.open:
+            while self.open.pop() != tag:
+                pass
+
+
+def test_report_is_one_page_that_fetches_nothing(tmp_path, capsys):
+    path = tmp_path / "report.html"
+    assert main(["tune", "--rate", "2.4", "--html", str(path), *SMALL.split()]) == 0
+    assert f"written: {path}" in capsys.readouterr().err
+    text = path.read_text(encoding="utf-8")
+    page = _Page()
+    page.feed(text)
+    assert page.fetched == []
+    assert page.open == []
+    assert "http" not in text
+    assert "<h1>Set cap 7, queue 12, timeout 5 s, 100% sure</h1>" in text
+    assert page.titles > 5  # what hovers
+    rows = json.loads(text.split('id="points">')[1].split("</script>")[0])
+    assert next(row["told"] for row in rows if row["chosen"]).startswith("cap 7, queue 12")
+    assert "exp:2" in text
+
+
+def test_report_is_written_where_nothing_keeps_the_limits_too(tmp_path, capsys):
+    path = tmp_path / "report.html"
+    assert main(["tune", "--rate", "9", "--html", str(path), *SMALL.split()]) == 1
+    assert "No cap, queue and timeout keep every limit here" in path.read_text(encoding="utf-8")
+    assert capsys.readouterr().out
