@@ -56,7 +56,7 @@ def test_counters_are_there_before_anything_has_happened() -> None:
 
 def test_openmetrics_and_gzip_for_who_takes_them() -> None:
     async def scenario() -> None:
-        async with doorway() as door:
+        async with doorway({"hold": 0.3}) as door:
             await door.call(CHAT, chat())
             reply = await door.admin("/metrics", Accept="application/openmetrics-text")
             assert reply.headers["content-type"].startswith("application/openmetrics-text")

@@ -26,8 +26,13 @@ MESSAGE_LENGTH = 2000
 """Characters of one message; what it quotes of others is bounded where it is quoted."""
 PIECE_BYTES = 64 * 1024
 LINES_KEPT = 200
+GATHER_S = 0.02
+"""How long a line may wait for more of them."""
 LAST_WORDS_S = 1.0
 """How long the end of the process waits for lines that nobody has read yet."""
+
+
+_encode = json.JSONEncoder(check_circular=False).encode
 
 
 class LineSink(Protocol):
@@ -68,7 +73,7 @@ class LogWriter:
                 return
             self._lines.append(data)
             self._held_bytes += len(data)
-            if len(self._lines) == 1:
+            if len(self._lines) == 1 or self._is_due():
                 self._changed.notify()
 
     def reopen(self) -> None:
@@ -95,6 +100,9 @@ class LogWriter:
                     self._changed.wait()
                 if self._closing and not self._lines and not self._gap:
                     return
+                if not self._closing:
+                    # More lines come with it: each turn of this thread costs the loop its own.
+                    self._changed.wait_for(self._is_due, GATHER_S)
                 reopen, self._reopen = self._reopen, False
                 piece = self._next_piece()
             if reopen:
@@ -102,6 +110,9 @@ class LogWriter:
             self._put(piece)
             with self._changed:
                 self._held_bytes -= len(piece)
+
+    def _is_due(self) -> bool:
+        return self._closing or self._held_bytes * 2 > self._buffer_bytes
 
     def _next_piece(self) -> bytes:
         """Return lines to write now; when all are out, also how many were dropped since."""
@@ -181,7 +192,7 @@ def as_line(style: Format, time: str, level: str, message: str, trace: str = "")
         entry["message"] = printable(message, MESSAGE_LENGTH)
         if trace:
             entry["traceback"] = trace
-        return json.dumps(entry) + "\n"
+        return _encode(entry) + "\n"
     lines = [as_text(time, level, message)]
     lines += [f"    {printable(line, MESSAGE_LENGTH)}" for line in trace.splitlines()]
     return "\n".join(lines) + "\n"
@@ -195,7 +206,7 @@ def as_text(time: str, level: str, message: str) -> str:
 def access_line(style: Format, time: str, fields: Mapping[str, Any]) -> str:
     """Return the line of a request: an object, or `key=value` without what is not known."""
     if style == "json":
-        return json.dumps({"time": time, **fields}) + "\n"
+        return _encode({"time": time, **fields}) + "\n"
     pairs = (f"{key}={_word(value)}" for key, value in fields.items() if value not in (None, ""))
     return f"{time} INFO request {' '.join(pairs)}\n"
 
