@@ -244,8 +244,39 @@ def test_redacted_thinking_does_not_end_a_conversation() -> None:
 def test_content_is_null_only_beside_tool_calls() -> None:
     [_, sent, _] = chat(*HI, assistant(tool_use()), user(tool_result()))
     assert sent["content"] is None
-    [_, sent, _] = chat(*HI, {"role": "assistant", "content": []}, *HI)
-    assert sent["content"] == ""
+    [_, sent, _] = chat(*HI, assistant({"type": "text", "text": "x"}), *HI)
+    assert sent["content"] == "x"
+
+
+EMPTY: list[Any] = [
+    [],
+    "",
+    [{"type": "text", "text": ""}],
+    [{"type": "thinking", "thinking": "hm", "signature": "s"}],
+    [{"type": "redacted_thinking", "data": "x"}],
+]
+
+
+@pytest.mark.parametrize("content", EMPTY)
+def test_a_turn_with_nothing_in_it_is_dropped_and_its_neighbours_are_one(content: object) -> None:
+    """Strict chat templates refuse an empty assistant, and two users in a row."""
+    sent = chat({"role": "user", "content": "a"}, {"role": "assistant", "content": content},
+                {"role": "user", "content": "b"})  # fmt: skip
+    assert [message["role"] for message in sent] == ["user"]
+    assert [part["text"] for part in sent[0]["content"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize("content", EMPTY)
+def test_an_empty_last_turn_is_no_prefill(content: object) -> None:
+    sent = chat({"role": "user", "content": "a"}, {"role": "assistant", "content": content})
+    assert [message["role"] for message in sent] == ["user"]
+
+
+@pytest.mark.parametrize("number", ["1e999", "NaN"])
+def test_tool_arguments_that_are_not_finite_are_refused_by_their_path(number: str) -> None:
+    with pytest.raises(Refused) as refused:
+        chat(*HI, assistant(tool_use(input={"n": float(number)})), user(tool_result()))
+    assert refused.value.refusal.param == "messages.1.content.0.input"
 
 
 @pytest.mark.parametrize(

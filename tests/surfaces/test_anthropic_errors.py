@@ -169,9 +169,14 @@ def test_message_of_the_engine_is_found_in_every_shape(body: bytes, message: str
 
 def test_endless_error_bodies_are_cut() -> None:
     _, error = failed(500, b"x" * 10_000_000)
-    assert error["message"] == "x" * 4096
+    assert error["message"] == "x" * 199 + "…"
     _, error = failed(500, {"error": {"message": "é" * 10_000}})
-    assert error["message"] == "é" * 4096
+    assert error["message"] == "é" * 199 + "…"
+
+
+def test_control_codes_of_an_error_reach_no_terminal() -> None:
+    _, error = failed(500, {"error": {"message": "a\x1b[31mb\nc"}})
+    assert error["message"] == "a\\x1b[31mb\\nc"
 
 
 def test_credential_that_the_engine_refuses_is_not_tried_again() -> None:

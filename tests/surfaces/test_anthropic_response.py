@@ -91,6 +91,8 @@ def test_nothing_at_all_is_one_empty_text() -> None:
         ('{"a":', {"INVALID_JSON": '{"a":'}),
         ("[1]", {"INVALID_JSON": "[1]"}),
         ("null", {"INVALID_JSON": "null"}),
+        ('{"a":1e999}', {"INVALID_JSON": '{"a":1e999}'}),
+        ('{"a":NaN}', {"INVALID_JSON": '{"a":NaN}'}),
         ("plain", {"INVALID_JSON": "plain"}),
     ],
 )

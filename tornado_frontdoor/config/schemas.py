@@ -136,6 +136,7 @@ class SurfacesTable(Table):
 
     openai = Flag()
     anthropic = Flag()
+    anthropic_at_v1 = Flag()
     anthropic_overloaded_status = ChoiceField(529, 503)
     steering_fields = ChoiceField("remove", "refuse", "pass")
 

@@ -76,6 +76,7 @@ class SurfaceSettings:
 
     openai: bool = True
     anthropic: bool = True
+    anthropic_at_v1: bool = True
     anthropic_overloaded_status: int = 529
     steering_fields: Literal["remove", "refuse", "pass"] = "remove"
 

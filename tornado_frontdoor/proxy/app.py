@@ -325,7 +325,10 @@ def make_surfaces(settings: Settings) -> list[Surface]:
         anthropic = import_module("tornado_frontdoor.surfaces.anthropic")
         status = settings.surfaces.anthropic_overloaded_status
         steering = settings.surfaces.steering_fields
-        surfaces.append(anthropic.AnthropicSurface(status, lambda: token_hex(12), steering))
+        bare = settings.surfaces.anthropic_at_v1
+        surfaces.append(
+            anthropic.AnthropicSurface(status, lambda: token_hex(12), steering, bare=bare)
+        )
     return surfaces
 
 

@@ -234,7 +234,14 @@ class ProxiedRequest:
             case TransferEnd.SILENT:
                 self._fail(Reason.UPSTREAM_TIMEOUT, f"{self._request.upstream}: {detail}")
             case _:
-                self._fail(Reason.UPSTREAM_ERROR, f"{self._request.upstream}: {detail}")
+                # Where the engine is, and what libcurl says of it, is for operators only.
+                told = "cannot be reached" if end is TransferEnd.CONNECT_FAILED else "broke off"
+                upstream = self._request.upstream
+                self._fail(
+                    Reason.UPSTREAM_ERROR,
+                    f"{upstream}: the engine {told}",
+                    cause=f"{upstream}: {detail}",
+                )
 
     def _wait_for_engine(self) -> bool:
         """Go back into the queue, once, where the engine is expected to come back."""
@@ -256,19 +263,22 @@ class ProxiedRequest:
             return
         self._conclude(ending.outcome, ending)
 
-    def _fail(self, reason: Reason, detail: str) -> None:
-        """The engine failed us: a proper error while there is still a status, else a rude end."""
+    def _fail(self, reason: Reason, detail: str, cause: str | None = None) -> None:
+        """The engine failed us: a proper error while there is still a status, else a rude end.
+
+        `cause` is what the operator is told, where that is more than the client's `detail`.
+        """
         if not self._client.committed:
             again_s = DRAINING_RETRY_AFTER_S if reason is Reason.DRAINING else None
-            self._refuse(Refusal(reason, detail, self._request.upstream, again_s))
+            self._refuse(Refusal(reason, detail, self._request.upstream, again_s), cause)
             return
         last = self._translator.broken(reason, detail)
-        self._conclude(OUTCOME_OF[reason], Ending(OUTCOME_OF[reason], last, cause=detail))
+        self._conclude(OUTCOME_OF[reason], Ending(OUTCOME_OF[reason], last, cause=cause or detail))
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: Refusal, cause: str | None = None) -> None:
         document = self._surface.refuse(refusal, self._client.id)
         outcome = OUTCOME_OF[refusal.reason]
-        self._conclude(outcome, Ending(outcome, document=document, cause=refusal.detail))
+        self._conclude(outcome, Ending(outcome, document=document, cause=cause or refusal.detail))
 
     def _conclude(self, outcome: Outcome, ending: Ending | None = None) -> None:
         """End the request, once: transfer, slot, client, line, in this order."""

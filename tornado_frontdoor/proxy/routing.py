@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 from tornado_frontdoor.core.catalog import Catalog
@@ -16,6 +17,7 @@ from tornado_frontdoor.core.decisions import (
     Reason,
     Refusal,
 )
+from tornado_frontdoor.core.printable import printable, quoted
 from tornado_frontdoor.proxy.downstream.browsers import can_come_from_any_page
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.progress import PlaceTeller, Progress, bears_interim_answers
@@ -34,7 +36,7 @@ from tornado_frontdoor.surfaces.base import (
     SurfaceRequest,
 )
 from tornado_frontdoor.surfaces.headers import end_to_end
-from tornado_frontdoor.surfaces.paths import normalise
+from tornado_frontdoor.surfaces.paths import hint, normalise
 from tornado_frontdoor.surfaces.patient_json import takes_long
 
 UNREAD_FROM_DIGITS = 6
@@ -74,10 +76,14 @@ class FrontDoor:
 
     def turn_away(self, client: Client) -> Document | None:
         """Answer by the head alone where no body is needed to know better."""
+        if client.method == "OPTIONS" and (methods := self._methods_of(client.target)):
+            return Document(204, [("Allow", ", ".join(methods))], b"")
         try:
             client.found = surface, route, _ = self._find(client)
-            if route.kind is RouteKind.ENGINE and not self.cross_site_posts:
-                _refuse_any_page(client)
+            if route.kind is RouteKind.ENGINE:
+                _refuse_encoded(client)
+                if not self.cross_site_posts:
+                    _refuse_any_page(client)
         except Refused as refused:
             surface = self._surface_of(client.target)
             return self._refused(client, surface, refused.refusal)
@@ -208,12 +214,33 @@ class FrontDoor:
         if normal is None:
             raise Refused(Reason.NOT_FOUND, "There is nothing at this path")
         path, query = normal
-        if path == "/health" and client.method == "GET":
+        if path == "/health" and client.method in ("GET", "HEAD"):
             return None, Route(RouteKind.PROBE, path), query
         surface = self._surface_of(path)
         if surface is None:
-            raise Refused(Reason.NOT_FOUND, f"There is nothing at {client.method} {path}")
-        return surface, surface.route(client.method, path), query
+            raise Refused(Reason.NOT_FOUND, _nothing_at(client.method, path))
+        try:
+            return surface, surface.route(client.method, path), query
+        except Refused as refused:
+            if refused.refusal.reason is not Reason.NOT_FOUND:
+                raise
+            raise Refused(Reason.NOT_FOUND, _nothing_at(client.method, path)) from None
+
+    def _methods_of(self, target: str) -> list[str]:
+        """Return the methods that a path takes; none where it is not ours."""
+        normal = normalise(target)
+        if normal is None:
+            return []
+        path, _ = normal
+        if path == "/health":
+            return ["GET", "HEAD", "OPTIONS"]
+        surface = self._surface_of(path)
+        taken = []
+        for method in ("GET", "HEAD", "POST"):
+            with suppress(Refused):
+                if surface is not None and surface.route(method, path):
+                    taken.append(method)
+        return [*taken, "OPTIONS"] if taken else []
 
     def _surface_of(self, path: str) -> Surface | None:
         """Return the surface that answers for a path: the one with the longest prefix of it."""
@@ -290,3 +317,18 @@ def _refuse_any_page(client: Client) -> None:
             "Content-Type must be application/json (multipart/form-data for files); "
             "a browser must send a key with anything else",
         )
+
+
+def _refuse_encoded(client: Client) -> None:
+    encoding = client.headers.get("content-encoding", "")
+    if encoding.strip().lower() not in ("", "identity"):
+        raise Refused(
+            Reason.UNSUPPORTED_MEDIA_TYPE,
+            f"Content-Encoding {quoted(encoding)} is not read here: send the body as it is",
+        )
+
+
+def _nothing_at(method: str, path: str) -> str:
+    shown = f"There is nothing at {printable(method)} {printable(path)}"
+    advice = hint(path)
+    return f"{shown}. {advice}" if advice else shown

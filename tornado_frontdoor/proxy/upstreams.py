@@ -107,6 +107,8 @@ class Upstream:
             headers=[
                 ("Content-Type", request.content_type),
                 ("X-Request-Id", request_id),
+                # What is encoded cannot be judged, translated or ended with a word of ours.
+                ("Accept-Encoding", "identity"),
                 *self._credentials(request),
             ],
             connect_timeout_s=settings.connect_timeout_s,

@@ -29,11 +29,13 @@ STEERING = frozenset(
 )
 """vLLM obeys these: they jump its queue, pin a rank, or make two requests share one id."""
 
-_NOT_TO_ENGINE = HOP_BY_HOP | STEERING | {"host", "content-length", "content-type", "expect"}
+_NOT_TO_ENGINE = (
+    HOP_BY_HOP | STEERING | {"host", "content-length", "content-type", "expect", "accept-encoding"}
+)
 _NOT_TO_CLIENT = HOP_BY_HOP | {
     *("content-length", "server", "date", "x-request-id"),  # ours to say
     *("x-accel-redirect", "x-sendfile", "x-lighttpd-send-file", "x-reproxy-url"),
-    *("alt-svc", "strict-transport-security"),
+    *("alt-svc", "strict-transport-security", "x-accel-buffering"),
 }
 """The second line steers proxies in front of us, the third what browsers do with our address."""
 _OURS = ("x-frontdoor-", "access-control-")

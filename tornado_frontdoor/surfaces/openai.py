@@ -1,26 +1,21 @@
 """The OpenAI dialect: `/v1/*` passes through; refusals are RFC 9457 problems with an `error`.
 
 The engine speaks this dialect itself, so a body goes on byte for byte (except for the model's name)
-and an answer comes back byte for byte. What is read of a stream is only what tells a whole answer
-from a broken one: OpenAI's own client takes a stream that just ends for a success.
+and an answer comes back byte for byte (see `pass_through`).
 """
 
-from collections import deque
 from collections.abc import Sequence
 from json import dumps
 from typing import Any
 from urllib.parse import unquote
 
 from tornado_frontdoor.core.catalog import Catalog, Target
-from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
+from tornado_frontdoor.core.decisions import Reason, Refusal
 from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.core.request import CanonicalRequest
 from tornado_frontdoor.surfaces.base import (
     DecodedRequest,
     Document,
-    Ending,
-    Head,
-    Headers,
     ListedModel,
     Refused,
     Route,
@@ -28,14 +23,9 @@ from tornado_frontdoor.surfaces.base import (
     SurfaceRequest,
 )
 from tornado_frontdoor.surfaces.bodies import read_json, with_model
-from tornado_frontdoor.surfaces.headers import (
-    BadHeadError,
-    body_length,
-    to_client,
-    to_engine,
-    value_of,
-)
+from tornado_frontdoor.surfaces.headers import to_engine
 from tornado_frontdoor.surfaces.multipart import read_multipart, rewritten
+from tornado_frontdoor.surfaces.pass_through import RESPONSES, PassThrough
 from tornado_frontdoor.surfaces.retry_headers import STATUS, retry_headers
 from tornado_frontdoor.surfaces.steering import (
     STEERING_FIELDS,
@@ -54,7 +44,6 @@ from tornado_frontdoor.surfaces.weight import (
     weight_of,
 )
 
-RESPONSES = "/v1/responses"
 _MODELS = "/v1/models"
 
 _ENGINE_PATHS = frozenset(
@@ -72,10 +61,6 @@ _ENGINE_PATHS = frozenset(
     }
 )
 _WITHOUT_SLOT = frozenset({"/tokenize", "/detokenize"})
-_ENDS_WITH_DONE = frozenset({CHAT, COMPLETIONS})
-
-SMALL_PIECE_BYTES = 64
-"""A piece below it is joined with the next one, so that four hold any `[DONE]` or error's head."""
 
 _TYPE: dict[Reason, tuple[str, str]] = {
     Reason.QUEUE_FULL: ("overloaded", "The queue for this upstream is full"),
@@ -113,9 +98,10 @@ class OpenAISurface:
         """Find an allowed path; everything else is not found, whatever the engine would answer."""
         if method == "POST" and path in _ENGINE_PATHS:
             return Route(RouteKind.ENGINE, path)
-        if method == "GET" and path == _MODELS:
+        reads = method in ("GET", "HEAD")
+        if reads and path == _MODELS:
             return Route(RouteKind.MODELS, path)
-        if method == "GET" and path.startswith(_MODELS + "/"):
+        if reads and path.startswith(_MODELS + "/"):
             return Route(RouteKind.MODELS, _MODELS, unquote(path[len(_MODELS) + 1 :]))
         raise Refused(Reason.NOT_FOUND, f"There is nothing at {method} {path}")
 
@@ -152,7 +138,7 @@ class OpenAISurface:
             weight=weight_of(call.route.path, parsed.fields, target.max_weight),
             takes_slot=call.route.path not in _WITHOUT_SLOT,
         )
-        return DecodedRequest(request, target, PassThrough(call.route.path))
+        return DecodedRequest(request, target, PassThrough(call.route.path, request.weight))
 
     def _decode_multipart(
         self, call: SurfaceRequest, catalog: Catalog, content_type: str
@@ -227,88 +213,6 @@ class OpenAISurface:
         )
 
 
-class PassThrough:
-    """Relays an answer byte for byte, and knows a broken stream from a whole one."""
-
-    def __init__(self, path: str) -> None:
-        self.ending: Ending | None = None
-        self._path = path
-        self._status = 0
-        self._streams = False
-        # The last pieces hold what tells how a stream ended; older ones are never looked at again.
-        self._tail: deque[bytes] = deque(maxlen=4)
-
-    def head(self, status: int, headers: Headers) -> Head | None:
-        """Pass the status and what a client may see; a redirect is never relayed."""
-        if not (200 <= status < 300 or 400 <= status < 600):
-            kind = "a redirect" if status < 400 else "no HTTP status"
-            self._refuse(f"The engine answered with {kind} ({status})")
-            return None
-        try:
-            length = body_length(status, headers)
-        except BadHeadError as error:
-            self._refuse(f"The engine's answer has {error}")
-            return None
-        self._status = status
-        self._streams = value_of(headers, "content-type").startswith("text/event-stream")
-        # A stream that breaks off gets an event of ours, for which its own length has no room.
-        return Head(status, to_client(headers), None if self._streams else length)
-
-    def data(self, chunk: bytes) -> bytes:
-        """Pass a piece on as it is."""
-        if self._tail and len(self._tail[-1]) < SMALL_PIECE_BYTES:
-            self._tail[-1] += chunk  # an end may come byte by byte
-        else:
-            self._tail.append(chunk)
-        return chunk
-
-    def end(self) -> Ending:
-        """Judge the whole: an engine's polite end is not yet a success."""
-        tail = b"".join(self._tail)
-        if self._status >= 500:
-            cause = f"the engine answered {self._status}: {tail[:300].decode('utf-8', 'replace')}"
-            return Ending(Outcome.UPSTREAM_ERROR, whole=True, cause=cause)
-        if _aborted(tail):
-            cause = "the engine aborted it and ended politely: was it put to sleep by another hand?"
-            return Ending(Outcome.UPSTREAM_ERROR, whole=True, cause=cause)
-        if not self._streams or self._path not in _ENDS_WITH_DONE:
-            return Ending(Outcome.SERVED)
-        error_at = max(tail.find(b'data: {"error"'), tail.find(b'data:{"error"'))
-        if error_at >= 0:
-            error = tail[error_at + 5 :][:300].decode("utf-8", "replace")
-            cause = f"the engine told an error inside its stream: {error}"
-            return Ending(Outcome.UPSTREAM_ERROR, whole=True, cause=cause)
-        if b"[DONE]" in tail or _finished(tail):
-            return Ending(Outcome.SERVED)
-        return Ending(
-            Outcome.UPSTREAM_ERROR,
-            self.broken(Reason.UPSTREAM_ERROR, "The engine ended its stream before the answer did"),
-            cause="the engine ended its stream before the answer did",
-        )
-
-    def broken(self, reason: Reason, detail: str) -> bytes:
-        """Return an error event in vLLM's form; nothing where the body is no stream of events."""
-        if not self._streams:
-            return b""
-        error = {
-            "message": detail,
-            "type": _TYPE[reason][0],
-            "param": None,
-            "code": STATUS[reason],
-        }
-        event = b"data: " + dumps({"error": error}).encode() + b"\n\n"
-        whole_frame = not self._tail or self._tail[-1].endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
-        return event if whole_frame else b"\n\n" + event
-
-    def keep_alive(self) -> bytes:
-        """Send nothing of ours: some parsers of this dialect stumble over comments."""
-        return b""
-
-    def _refuse(self, detail: str) -> None:
-        refusal = Refusal(Reason.UPSTREAM_ERROR, detail)
-        self.ending = Ending(Outcome.UPSTREAM_ERROR, refusal=refusal)
-
-
 def _target(
     catalog: Catalog, path: str, named: str | None, chat_default: str | None
 ) -> tuple[Target, str]:
@@ -325,15 +229,6 @@ def _target(
         detail = f"There is no model {quoted(spelt)}; /v1/models lists those there are"
         raise Refused(Reason.MODEL_NOT_FOUND, detail, "model", spelt)
     return target, spelt
-
-
-def _aborted(tail: bytes) -> bool:
-    # A sleep by another hand ends every request so, and it looks like a success otherwise.
-    return b'"finish_reason":"abort"' in tail or b'"finish_reason": "abort"' in tail
-
-
-def _finished(tail: bytes) -> bool:
-    return b'"finish_reason":"' in tail or b'"finish_reason": "' in tail
 
 
 def _model_entry(model: ListedModel) -> dict[str, Any]:

@@ -56,3 +56,25 @@ def _names_model(encoded: str) -> bool:
     if "%" in model or "\\" in model or not model.isprintable():
         return False
     return not any(segment in ("", ".", "..") for segment in model.split("/"))
+
+
+_HINTS = (
+    (
+        re.compile(r"/(llm|anthropic)(/.*)?/(chat/completions|completions|embeddings|responses)"),
+        "OpenAI clients: the base URL ends in /v1, without /llm",
+    ),
+    (
+        re.compile(r"(/openai|/api)?/(chat/completions|completions|embeddings|models|responses)"),
+        "OpenAI clients: the base URL ends in /v1",
+    ),
+    (re.compile(r"/v1(/v1)+(/.*)?"), "OpenAI clients: the base URL ends in one /v1"),
+    (
+        re.compile(r"(/.*)?/(messages|messages/count_tokens)|/anthropic(/.*)?|/llm/llm(/.*)?"),
+        "Anthropic clients: the base URL is /llm",
+    ),
+)
+
+
+def hint(path: str) -> str:
+    """Return what a caller at a wrong path has probably set wrongly, or the empty string."""
+    return next((text for pattern, text in _HINTS if pattern.fullmatch(path)), "")

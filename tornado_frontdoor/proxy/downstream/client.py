@@ -141,7 +141,7 @@ class Client:
     @property
     def address(self) -> str:
         """Where the connection comes from."""
-        return str(getattr(self._connection.context, "remote_ip", "unknown"))
+        return str(self._connection.context)
 
     @property
     def committed(self) -> bool:

@@ -5,7 +5,7 @@ read a PDF is worse than none. What has no meaning for an engine (`cache_control
 """
 
 from html import escape
-from json import dumps
+from json import JSONEncoder
 from typing import Any, Literal, NamedTuple
 
 from tornado_frontdoor.core.printable import quoted
@@ -21,6 +21,7 @@ from tornado_frontdoor.surfaces.anthropic.fields import (
 Part = dict[str, Any]
 
 _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_encode = JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _NO_PDF = "PDF documents are not supported by this gateway"
 _NO_FILES = "the Files API is not supported by this gateway"
 
@@ -73,12 +74,16 @@ def assistant_tool_call(block: Json, path: str) -> Json:
     if block.get("toolset_name") is not None:
         raise invalid(f"{path}.toolset_name", "toolsets are not supported by this gateway")
     arguments = object_at(block.get("input"), f"{path}.input")
+    try:
+        written = _encode(arguments)
+    except ValueError as error:
+        raise invalid(f"{path}.input", "holds a number that is not finite") from error
     return {
         "id": nonempty_str(block, "id", path),
         "type": "function",
         "function": {
             "name": nonempty_str(block, "name", path),
-            "arguments": dumps(arguments, ensure_ascii=False),
+            "arguments": written,
         },
     }
 

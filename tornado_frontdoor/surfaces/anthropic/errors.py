@@ -2,7 +2,7 @@
 
 Clients choose their class of error by the status and their behaviour by `error.type`; and Claude
 Code compacts a conversation only on Anthropic's wording of an overlong prompt, so an engine's
-wording of it is put into that one. Every other message of an engine goes on unchanged.
+wording of it is put into that one. Every other message of an engine goes on as it is, clipped.
 """
 
 import re
@@ -10,13 +10,14 @@ from json import loads
 from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import Reason, Refusal
+from tornado_frontdoor.core.printable import printable
 from tornado_frontdoor.surfaces.anthropic.fields import encode, to_bytes
 from tornado_frontdoor.surfaces.base import Document, Headers
 from tornado_frontdoor.surfaces.headers import value_of
 from tornado_frontdoor.surfaces.retry_headers import STATUS, retry_headers
 
 MESSAGE_LIMIT = 4096
-"""Characters of an engine's message that are passed on."""
+"""Characters of an engine's message that are read; `printable` clips what is passed on of it."""
 
 OVERLOADED = 529
 
@@ -113,7 +114,7 @@ def engine_failure(status: int, headers: Headers, body: bytes) -> Failure:
         return Failure(400, _TYPES[400], overlong)
     if status not in _TYPES or status in (405, 415):  # those of our own paths
         status = 400 if status < 500 or status == 501 else 500
-    return Failure(status, _TYPES[status], message, _retry(status, headers))
+    return Failure(status, _TYPES[status], printable(message), _retry(status, headers))
 
 
 def in_band_failure(error: object) -> Failure:
@@ -123,7 +124,7 @@ def in_band_failure(error: object) -> Failure:
     overlong = _overlong(message)
     if overlong is not None:
         return Failure(400, _TYPES[400], overlong)
-    return Failure(code, _IN_BAND.get(code, "api_error"), message)
+    return Failure(code, _IN_BAND.get(code, "api_error"), printable(message))
 
 
 def document(failure: Failure, request_id: str) -> Document:

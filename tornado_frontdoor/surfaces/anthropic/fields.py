@@ -1,20 +1,46 @@
 """Reading JSON that anybody may have written: the value, or a refusal that names its path."""
 
-from json import JSONEncoder
+from json import JSONDecoder, JSONEncoder
+from math import isfinite
 from typing import Any
 
 from tornado_frontdoor.core.decisions import Reason
 from tornado_frontdoor.surfaces.base import Refused
+from tornado_frontdoor.surfaces.patient_json import write
 
 Json = dict[str, Any]
 
-encode = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
-"""Compact JSON with its characters as they are."""
+encode = JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), check_circular=False, allow_nan=False
+).encode
+"""Compact JSON with its characters as they are. Raises ValueError for a number that is not finite,
+which JSON has not."""
+
+
+def finite(text: str) -> float:
+    """Read a number of JSON text; raises ValueError for `1e999` and `NaN`."""
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text} is not a finite number")
+    return number
+
+
+loads_finite = JSONDecoder(parse_float=finite, parse_constant=finite).decode
+"""Reads JSON text as a strict reader does."""
 
 
 def to_bytes(text: str) -> bytes:
     r"""Return JSON text as UTF-8; a lone surrogate, which UTF-8 has not, becomes its `\uXXXX`."""
     return text.encode("utf-8", "backslashreplace")
+
+
+def encode_request(body: Json, *, patient: bool = False) -> bytes:
+    """Return what an engine is sent; raises Refused for a number that JSON has not."""
+    try:
+        return to_bytes(write(body) if patient else encode(body))
+    except ValueError as error:
+        detail = "The body holds a number that is not finite"
+        raise Refused(Reason.BAD_REQUEST, detail) from error
 
 
 def invalid(path: str, why: str) -> Refused:

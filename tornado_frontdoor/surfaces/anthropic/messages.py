@@ -57,6 +57,9 @@ def read_conversation(
 ) -> Conversation:
     """Translate a conversation; `thinks` tells whether thinking is forced on. Raises Refused."""
     turns, ends_with_assistant = _read_turns(messages, traits)
+    if any(map(_is_empty, turns)):
+        ends_with_assistant &= not _is_empty(turns[-1])
+        turns = _joined(turn for turn in turns if not _is_empty(turn))
     system_texts = _system(system, traits)
     if traits.inline_system == "merge":
         inline = [
@@ -102,6 +105,19 @@ def _read_turns(messages: object, traits: Traits) -> tuple[list[Turn], bool]:
         else:
             raise invalid(f"{path}.role", f"{quoted(role)} is not a role of this API")
     return _joined(turns), role == "assistant"
+
+
+def _is_empty(turn: Turn) -> bool:
+    """Tell whether an assistant's turn has nothing to say: strict templates refuse an empty one.
+
+    Thinking alone, or a text without a character, is nothing; what is not known is left to be
+    refused.
+    """
+    return turn.role == "assistant" and all(
+        block.get("type") in ("thinking", "redacted_thinking")
+        or (block.get("type") == "text" and block.get("text") == "")
+        for _, block in turn.blocks
+    )
 
 
 def _system_turn(texts: list[str], path: str, traits: Traits) -> Turn:

@@ -15,7 +15,7 @@ from tornado_frontdoor.surfaces.anthropic.errors import (
     in_band_failure,
 )
 from tornado_frontdoor.surfaces.anthropic.events import frame as event_frame
-from tornado_frontdoor.surfaces.anthropic.fields import encode, flag_at, to_bytes
+from tornado_frontdoor.surfaces.anthropic.fields import encode_request, flag_at, to_bytes
 from tornado_frontdoor.surfaces.anthropic.request import clamped, read_max_tokens
 from tornado_frontdoor.surfaces.anthropic.response import Asked, parsed
 from tornado_frontdoor.surfaces.base import Refused
@@ -35,7 +35,7 @@ def native_body(body: JsonBody, target: Target, *, counts: bool) -> tuple[bytes,
     if least == max_tokens:
         return with_model(body, target.served_name), streams
     changed = {**body.fields, "model": target.served_name, "max_tokens": least}
-    return to_bytes(encode(changed)), streams
+    return encode_request(changed), streams
 
 
 def native_message(body: bytes, asked: Asked) -> bytes:

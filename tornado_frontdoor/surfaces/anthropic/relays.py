@@ -20,6 +20,7 @@ from tornado_frontdoor.surfaces.sse import Frame, FrameTooLongError, Reader
 ANSWER_LIMIT_BYTES = 64 * 1024 * 1024
 """Longest whole answer that is kept; a message of the longest context is far below it."""
 
+_NOT_FINITE = errors.broken("The engine's answer holds a number that is not finite")
 _ERROR_LIMIT_BYTES = 64 * 1024
 _SILENT_FRAMES = 256
 """Frames without anything for the client (held or buffered arguments) after which it gets a ping:
@@ -62,6 +63,8 @@ class WholeRelay:
             translated = self._translate(body, self._asked)
         except BrokenAnswerError as error:
             return self._failed(error.failure)
+        except ValueError:
+            return self._failed(_NOT_FINITE.failure)
         headers = answer_headers(self._asked, "application/json")
         return Ending(Outcome.SERVED, document=Document(200, headers, translated), whole=True)
 
@@ -182,12 +185,16 @@ class StreamRelay:
                     return
         except BrokenAnswerError as error:
             self.ending = self._failed(error.failure)
+        except ValueError:
+            self.ending = self._failed(_NOT_FINITE.failure)
 
     def _end(self) -> None:
         try:
             self._machine.end()
         except BrokenAnswerError as error:
             self.ending = self._failed(error.failure)
+        except ValueError:
+            self.ending = self._failed(_NOT_FINITE.failure)
         else:
             self.ending = Ending(Outcome.SERVED)
 

@@ -13,7 +13,7 @@ from tornado_frontdoor.surfaces.anthropic.errors import (
     broken,
     in_band_failure,
 )
-from tornado_frontdoor.surfaces.anthropic.fields import Json, encode, to_bytes
+from tornado_frontdoor.surfaces.anthropic.fields import Json, encode, loads_finite, to_bytes
 from tornado_frontdoor.surfaces.base import Headers
 
 _HEADER_LIMIT = 512
@@ -162,7 +162,7 @@ def is_object(arguments: str) -> bool:
     if not arguments:
         return True
     try:
-        return isinstance(loads(arguments), dict)
+        return isinstance(loads_finite(arguments), dict)
     except (ValueError, RecursionError):
         return False
 
@@ -171,7 +171,7 @@ def tool_input(arguments: str) -> Json:
     """Return arguments as an object, wrapped where they are none: the call must not be lost."""
     if not is_object(arguments):
         return {"INVALID_JSON": arguments}
-    parsed_arguments: Json = loads(arguments) if arguments else {}
+    parsed_arguments: Json = loads_finite(arguments) if arguments else {}
     return parsed_arguments
 
 

@@ -6,11 +6,10 @@ from urllib.parse import unquote
 
 from tornado_frontdoor.core.catalog import Catalog, Target
 from tornado_frontdoor.core.decisions import Reason, Refusal
-from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.core.request import CanonicalRequest
 from tornado_frontdoor.surfaces.anthropic import errors
 from tornado_frontdoor.surfaces.anthropic.counting import CountRelay
-from tornado_frontdoor.surfaces.anthropic.fields import encode, invalid, to_bytes
+from tornado_frontdoor.surfaces.anthropic.fields import encode_request, invalid
 from tornado_frontdoor.surfaces.anthropic.models import model_page, one_model
 from tornado_frontdoor.surfaces.anthropic.native import (
     FORWARDED,
@@ -34,7 +33,6 @@ from tornado_frontdoor.surfaces.base import (
     SurfaceRequest,
 )
 from tornado_frontdoor.surfaces.bodies import JsonBody, read_json
-from tornado_frontdoor.surfaces.patient_json import write
 from tornado_frontdoor.surfaces.steering import Steering, unsteered
 
 MESSAGES = "/llm/v1/messages"
@@ -45,10 +43,12 @@ _MODELS = "/llm/v1/models"
 _ROUTES: dict[str, tuple[RouteKind, tuple[str, ...]]] = {
     MESSAGES: (RouteKind.ENGINE, ("POST",)),
     COUNT_TOKENS: (RouteKind.ENGINE, ("POST",)),
-    _MODELS: (RouteKind.MODELS, ("GET",)),
+    _MODELS: (RouteKind.MODELS, ("GET", "HEAD")),
     "/llm": (RouteKind.PROBE, ("HEAD", "GET")),
     "/llm/": (RouteKind.PROBE, ("HEAD", "GET")),
 }
+_BARE = ("/v1/messages", "/v1/messages/count_tokens")
+"""What clients ask for whose base URL lacks `/llm`."""
 _TRACING = ("traceparent", "tracestate")
 
 
@@ -56,19 +56,21 @@ class AnthropicSurface:
     """`/llm/*`. `id_source` gives random letters and digits, 24 of them or so, for ids.
 
     `overloaded_status` is what a full queue answers with: 529 as documented, or 503, which some
-    clients retry for longer.
+    clients retry for longer. `bare`: `/v1/messages` is served as `/llm/v1/messages` too.
     """
 
     name = "anthropic"
     prefix = "/llm"
-    prefixes: tuple[str, ...] = (prefix,)
 
     def __init__(
         self,
         overloaded_status: Literal[529, 503],
         id_source: Callable[[], str],
         steering: Steering = "remove",
+        *,
+        bare: bool = True,
     ) -> None:
+        self.prefixes: tuple[str, ...] = (self.prefix, *(_BARE if bare else ()))
         self._overloaded_status = overloaded_status
         self._new_id = id_source
         self._steering: Steering = steering
@@ -76,6 +78,8 @@ class AnthropicSurface:
     def route(self, method: str, path: str) -> Route:
         """Find an allowed path; raises Refused."""
         argument = None
+        if path in _BARE and path in self.prefixes:
+            path = self.prefix + path
         known = _ROUTES.get(path)
         if known is None and path.startswith(_MODELS + "/"):
             known, argument = _ROUTES[_MODELS], unquote(path[len(_MODELS) + 1 :])
@@ -89,11 +93,6 @@ class AnthropicSurface:
 
     def decode(self, call: SurfaceRequest, catalog: Catalog) -> DecodedRequest:
         """Translate a call; what cannot be translated is refused before anyone is woken."""
-        encoding = call.headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in ("identity", ""):
-            raise Refused(
-                Reason.BAD_REQUEST, f"Content-Encoding {quoted(encoding)} is not supported", "body"
-            )
         body = read_json(call.body)
         spelt = _model(body)
         target = catalog.resolve(spelt)
@@ -153,7 +152,7 @@ def _translated(
     relay: ResponseTranslator = (
         StreamRelay(asked, MessageStream(asked)) if streams else WholeRelay(asked, message)
     )
-    sent = to_bytes(write(translation.body) if body.patient else encode(translation.body))
+    sent = encode_request(translation.body, patient=body.patient)
     return _exchange(call, target, asked, sent, relay, path=CHAT, streams=streams)
 
 
@@ -161,7 +160,7 @@ def _counted(
     call: SurfaceRequest, body: JsonBody, target: Target, asked: Asked, version: str
 ) -> DecodedRequest:
     counted = count_request(body.fields, target, version)
-    sent = to_bytes(write(counted) if body.patient else encode(counted))
+    sent = encode_request(counted, patient=body.patient)
     return _exchange(call, target, asked, sent, CountRelay(asked), path="/tokenize")
 
 

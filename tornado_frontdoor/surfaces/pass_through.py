@@ -1,0 +1,194 @@
+"""An answer that goes on byte for byte, and what tells a whole one from a broken one.
+
+OpenAI's own client takes a stream that just ends for a success. So the end of each stream is
+judged, by its frames and not by what may stand inside of a text:
+
+- chat and completions: `data: [DONE]`, or a finish reason for each of the choices asked for;
+- responses: `response.completed` or `response.incomplete`; after `response.failed` or an `error`
+  the answer is whole, but was not served;
+- an answer in a content encoding is passed on unjudged, and nothing of ours is put into it.
+"""
+
+import re
+from collections import deque
+from json import dumps, loads
+
+from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
+from tornado_frontdoor.surfaces.base import Ending, Head, Headers
+from tornado_frontdoor.surfaces.headers import BadHeadError, body_length, to_client, value_of
+from tornado_frontdoor.surfaces.retry_headers import STATUS
+from tornado_frontdoor.surfaces.sse import Frame, FrameTooLongError, Reader
+from tornado_frontdoor.surfaces.weight import CHAT, COMPLETIONS
+
+RESPONSES = "/v1/responses"
+SMALL_PIECE_BYTES = 64
+"""A piece below it is joined with the next one, so that four hold any `[DONE]` or error's head."""
+
+_ENDED_EARLY = "ended its stream before the answer did"
+_SHOWN_BYTES = 300
+# A text's line breaks and quotes are escaped, so none of these can stand inside of one.
+_DONE = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\][ \t]*(?:[\r\n]|\Z)")
+_ERROR = re.compile(rb'(?:\A|[\r\n])data: ?\{"error"')
+_FINISH = re.compile(rb'"finish_reason": ?"')
+_FINISH_BYTES = 17
+"""The most of it that a piece can end with."""
+_ABORT = re.compile(rb'"finish_reason": ?"abort"')
+
+
+class PassThrough:
+    """Relays one answer of an engine. `choices` is how many answers were asked for in all."""
+
+    def __init__(self, path: str, choices: int = 1) -> None:
+        self.ending: Ending | None = None
+        self._path = path
+        self._choices = choices
+        self._status = 0
+        self._streams = False
+        self._encoded = False
+        # The last pieces hold what tells how a stream ended; older ones are never looked at again.
+        self._tail: deque[bytes] = deque(maxlen=4)
+        self._pieces = 0
+        self._finishes = 0
+        self._seen = b""
+        self._responses: ResponseEvents | None = None
+
+    def head(self, status: int, headers: Headers) -> Head | None:
+        """Pass the status and what a client may see; a redirect is never relayed."""
+        if not (200 <= status < 300 or 400 <= status < 600):
+            kind = "a redirect" if status < 400 else "no HTTP status"
+            self._refuse(f"The engine answered with {kind} ({status})")
+            return None
+        try:
+            length = body_length(status, headers)
+        except BadHeadError as error:
+            self._refuse(f"The engine's answer has {error}")
+            return None
+        self._status = status
+        self._encoded = value_of(headers, "content-encoding").lower() not in ("", "identity")
+        streams = value_of(headers, "content-type").lower().startswith("text/event-stream")
+        passed = to_client(headers)
+        if not streams:
+            return Head(status, passed, length)
+        self._streams = not self._encoded
+        if self._streams and self._path == RESPONSES:
+            self._responses = ResponseEvents()
+        # Proxies in front would keep a stream until they have a buffer full of it. Its own length
+        # has no room for the event that is put behind one that breaks off.
+        passed.append(("X-Accel-Buffering", "no"))
+        return Head(status, passed, None if self._streams else length)
+
+    def data(self, chunk: bytes) -> bytes:
+        """Pass a piece on as it is."""
+        if self._choices > 1 and self._streams:
+            seen = self._seen + chunk
+            self._finishes += len(_FINISH.findall(seen)) - len(_FINISH.findall(self._seen))
+            self._seen = seen[-_FINISH_BYTES:]
+        if self._responses is not None:
+            self._responses.take(chunk)
+        if self._tail and len(self._tail[-1]) < SMALL_PIECE_BYTES:
+            self._tail[-1] += chunk  # an end may come byte by byte
+        else:
+            self._pieces += 1
+            self._tail.append(chunk)
+        return chunk
+
+    def end(self) -> Ending:
+        """Judge the whole: an engine's polite end is not yet a success."""
+        tail = b"".join(self._tail)
+        if self._status >= 500:
+            return _failed(f"the engine answered {self._status}: {_shown(tail)}")
+        if self._encoded:
+            return Ending(Outcome.SERVED)
+        ending = self._responses.end() if self._responses is not None else self._judge(tail)
+        if ending is not None:
+            return ending
+        broken = self.broken(Reason.UPSTREAM_ERROR, f"The engine {_ENDED_EARLY}")
+        return Ending(Outcome.UPSTREAM_ERROR, broken, cause=f"the engine {_ENDED_EARLY}")
+
+    def _judge(self, tail: bytes) -> Ending | None:
+        """Return how an answer ended; None: it is not whole."""
+        if _ABORT.search(tail):
+            return _failed(
+                "the engine aborted it and ended politely: was it put to sleep by another hand?"
+            )
+        if not self._streams or self._path not in (CHAT, COMPLETIONS):
+            return Ending(Outcome.SERVED)
+        if self._pieces > (self._tail.maxlen or 0):
+            tail = b"." + tail  # its first line may have begun before
+        if error := _ERROR.search(tail):
+            told = _shown(tail[error.end() - len(b'{"error"') :])
+            return _failed(f"the engine told an error inside its stream: {told}")
+        if _DONE.search(tail):
+            return Ending(Outcome.SERVED)
+        finishes = self._finishes if self._choices > 1 else len(_FINISH.findall(tail))
+        return Ending(Outcome.SERVED) if finishes >= self._choices else None
+
+    def broken(self, reason: Reason, detail: str) -> bytes:
+        """Return an error event in vLLM's form; nothing where the body is no stream of events."""
+        if not self._streams:
+            return b""
+        error = {"message": detail, "type": reason.value, "param": None, "code": STATUS[reason]}
+        event = b"data: " + dumps({"error": error}).encode() + b"\n\n"
+        if self._responses is not None:
+            event = b"event: error\n" + event.replace(b"{", b'{"type": "error", ', 1)
+        whole_frame = not self._tail or self._tail[-1].endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
+        return event if whole_frame else b"\n\n" + event
+
+    def keep_alive(self) -> bytes:
+        """Send nothing of ours: some parsers of this dialect stumble over comments."""
+        return b""
+
+    def _refuse(self, detail: str) -> None:
+        refusal = Refusal(Reason.UPSTREAM_ERROR, detail)
+        self.ending = Ending(Outcome.UPSTREAM_ERROR, refusal=refusal)
+
+
+class ResponseEvents:
+    """Reads the events of `/v1/responses`, whose last one may be as long as the whole answer."""
+
+    def __init__(self) -> None:
+        self._reader: Reader | None = Reader()
+        self._ending: Ending | None = None
+
+    def take(self, chunk: bytes) -> None:
+        """Take a piece."""
+        if self._reader is not None:
+            try:
+                self._see(self._reader.feed(chunk))
+            except FrameTooLongError:  # it cannot be judged any more
+                self._reader, self._ending = None, Ending(Outcome.SERVED)
+
+    def end(self) -> Ending | None:
+        """Return how the answer ended; None: it is not whole."""
+        if self._reader is not None and self._ending is None:
+            self._see(self._reader.close())
+        return self._ending
+
+    def _see(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            match frame.event or _type_of(frame.data):
+                case "response.completed" | "response.incomplete":
+                    self._ending = Ending(Outcome.SERVED)
+                case "response.failed" | "error" as kind:
+                    told = frame.data[:_SHOWN_BYTES]
+                    self._ending = _failed(f"the engine told {kind} inside its stream: {told}")
+                case _:
+                    pass
+
+
+def _failed(cause: str) -> Ending:
+    return Ending(Outcome.UPSTREAM_ERROR, whole=True, cause=cause)
+
+
+def _shown(raw: bytes) -> str:
+    return raw[:_SHOWN_BYTES].decode("utf-8", "replace")
+
+
+def _type_of(data: str) -> object:
+    try:
+        event = loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict):
+        return None
+    return "error" if event.get("error") and "type" not in event else event.get("type")
