@@ -122,7 +122,9 @@ def test_who_leaves_while_a_body_comes_in_takes_nothing() -> None:
         async with doorway(cap=1, queue=0) as door:
             for leave in (Wire.leave, Wire.reset, Wire.half_close):
                 wire = await door.wire()
-                wire.raw(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+                wire.raw(
+                    b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+                )
                 await wire.writer.drain()
                 await asyncio.sleep(0.02)
                 leave(wire)

@@ -118,7 +118,9 @@ def test_a_body_above_the_limit_is_refused_before_it_is_read() -> None:
     async def scenario() -> None:
         async with doorway() as door:
             wire = await door.wire()
-            wire.raw(b"POST %b HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n" % CHAT.encode())
+            wire.raw(
+                b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n" % CHAT.encode()
+            )
             reply = await wire.reply()
             assert reply.status == 413
             assert reply.took_s < 0.2
@@ -134,7 +136,9 @@ def test_a_body_that_turns_out_too_large_is_refused_while_it_comes() -> None:
     async def scenario() -> None:
         async with doorway() as door:
             wire = await door.wire()
-            wire.raw(b"POST %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" % CHAT.encode())
+            wire.raw(
+                b"POST %b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" % CHAT.encode()
+            )
             piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
             for _ in range(18):
                 wire.raw(piece)
@@ -173,7 +177,7 @@ def test_a_body_at_the_limit_is_served() -> None:
                 if framing == "length":
                     wire.send(CHAT, body, Content_Type="application/json")
                 else:
-                    head = b"POST %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+                    head = b"POST %b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
                     wire.raw(head % CHAT.encode() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
                 assert (await wire.reply()).status == 200
 
@@ -185,7 +189,9 @@ def test_a_client_that_expects_100_gets_it_or_the_refusal_and_nothing_more() -> 
         async with doorway() as door:
             body = json.dumps(chat("text")).encode()
             wire = await door.wire()
-            head = b"POST %b HTTP/1.1\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n"
+            head = (
+                b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n"
+            )
             wire.raw(head % (CHAT.encode(), len(body)))
             assert (await wire.head())[0] == 100
             wire.raw(body)
@@ -208,7 +214,9 @@ def test_a_body_in_single_bytes_is_read_and_one_that_never_ends_holds_nothing() 
         async with doorway(cap=1, queue=0) as door:
             slow = [await door.wire() for _ in range(50)]
             for wire in slow:
-                wire.raw(b"POST %b HTTP/1.1\r\nContent-Length: 50\r\n\r\n{" % CHAT.encode())
+                wire.raw(
+                    b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{" % CHAT.encode()
+                )
             wire = await door.wire()
             for byte in request(CHAT, chat(), Connection="close"):
                 wire.raw(bytes([byte]))
@@ -358,7 +366,9 @@ def test_equal_lengths_said_twice_are_one() -> None:
             wire = await door.wire()
             body = json.dumps(chat("text")).encode()
             size = str(len(body)).encode()
-            head = b"POST %b HTTP/1.1\r\nContent-Length: %b\r\nContent-Length: %b\r\n\r\n%b"
+            head = (
+                b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %b\r\nContent-Length: %b\r\n\r\n%b"
+            )
             wire.raw(head % (CHAT.encode(), size, size, body))
             assert (await wire.reply()).status == 200
 

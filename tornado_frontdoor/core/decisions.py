@@ -60,6 +60,7 @@ class Reason(Enum):
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
+    HEAD_TOO_LARGE = "head_too_large"
 
 
 OUTCOME_OF: dict[Reason, Outcome] = {
@@ -79,6 +80,7 @@ OUTCOME_OF: dict[Reason, Outcome] = {
     Reason.NOT_FOUND: Outcome.BAD_REQUEST,
     Reason.METHOD_NOT_ALLOWED: Outcome.BAD_REQUEST,
     Reason.UNSUPPORTED_MEDIA_TYPE: Outcome.BAD_REQUEST,
+    Reason.HEAD_TOO_LARGE: Outcome.BAD_REQUEST,
 }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 
 from tornado_frontdoor.core.catalog import Catalog
 from tornado_frontdoor.core.decisions import (
@@ -130,6 +131,17 @@ class FrontDoor:
         record.bytes_in = size_bytes
         record.cause = f"the client left after {size_bytes} bytes of its body"
         self._telemetry.record(record, Outcome.REQUEST_TIMEOUT)
+
+    def malformed(self, request_id: str, address: str, refusal: Refusal) -> Document:
+        """Answer what is no request: it belongs to no surface."""
+        record = Record(request_id, "", monotonic())
+        record.client = address
+        record.cause = refusal.detail
+        document = self._fallback.refuse(refusal, request_id)
+        record.status = document.status
+        self._telemetry.record(record, OUTCOME_OF[refusal.reason])
+        self._telemetry.refused_at_edge("public", "malformed")
+        return document
 
     def serve(self, client: Client) -> None:
         """Serve a request; what an engine answers goes on as a `ProxiedRequest`."""

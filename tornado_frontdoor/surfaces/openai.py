@@ -79,6 +79,7 @@ _TYPE: dict[Reason, tuple[str, str]] = {
     Reason.NOT_FOUND: ("invalid_request_error", "There is nothing at this path"),
     Reason.METHOD_NOT_ALLOWED: ("invalid_request_error", "The path does not take this method"),
     Reason.UNSUPPORTED_MEDIA_TYPE: ("invalid_request_error", "The body is of the wrong type"),
+    Reason.HEAD_TOO_LARGE: ("invalid_request_error", "The request's head is too large"),
 }
 
 

@@ -24,6 +24,7 @@ STATUS: dict[Reason, int] = {
     Reason.NOT_FOUND: 404,
     Reason.METHOD_NOT_ALLOWED: 405,
     Reason.UNSUPPORTED_MEDIA_TYPE: 415,
+    Reason.HEAD_TOO_LARGE: 431,
 }
 
 

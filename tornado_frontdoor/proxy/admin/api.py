@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote
 
 from tornado_frontdoor import __version__
 from tornado_frontdoor.core.catalog import Catalog
-from tornado_frontdoor.core.decisions import Answered, EngineState, Reason, Verdict
+from tornado_frontdoor.core.decisions import Answered, EngineState, Reason, Refusal, Verdict
 from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.engines.base import STOPPED
 from tornado_frontdoor.proxy.admin.events import EventHub
@@ -20,6 +20,7 @@ from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream
 from tornado_frontdoor.surfaces.base import Document
+from tornado_frontdoor.surfaces.retry_headers import STATUS
 
 Found = Document | Coroutine[Any, Any, Document]
 
@@ -65,6 +66,11 @@ class Admin:
 
     def never_came(self, client: Client, size_bytes: int) -> None:
         """A client left before its body was whole: nothing to say."""
+
+    def malformed(self, request_id: str, address: str, refusal: Refusal) -> Document:  # noqa: ARG002
+        """Answer what is no request."""
+        self._telemetry.refused_at_edge("admin", "malformed")
+        return _json(STATUS[refusal.reason], {"error": refusal.detail})
 
     def serve(self, client: Client) -> None:
         """Answer a call, at once or when the engine has done what it asks for."""

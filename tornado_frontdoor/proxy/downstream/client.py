@@ -49,6 +49,19 @@ def _plain(headers: HTTPHeaders) -> dict[str, str]:
     return plain
 
 
+def last_answer(document: Document, request_id: str) -> bytes:
+    """Return a whole answer that is the last on its connection, to what is no request."""
+    headers = [
+        *document.headers,
+        ("Content-Length", str(len(document.body))),
+        ("Connection", "close"),
+        ("X-Request-Id", request_id),
+    ]
+    lines = [f"HTTP/1.1 {document.status} {_REASONS.get(document.status, 'Unknown')}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + document.body
+
+
 class ListenerContext:
     """What the clients of one listener share."""
 

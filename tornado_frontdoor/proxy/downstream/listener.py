@@ -19,10 +19,16 @@ from tornado.httputil import (
     ResponseStartLine,
 )
 
-from tornado_frontdoor.core.decisions import Reason
+from tornado_frontdoor.core.decisions import Reason, Refusal
 from tornado_frontdoor.proxy.downstream.budget import BodyBudget
-from tornado_frontdoor.proxy.downstream.client import Client, ListenerContext
+from tornado_frontdoor.proxy.downstream.client import (
+    Client,
+    ListenerContext,
+    last_answer,
+    new_request_id,
+)
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
+from tornado_frontdoor.proxy.downstream.http1 import say_and_close
 from tornado_frontdoor.proxy.downstream.limits import ConnectionLimits
 from tornado_frontdoor.proxy.downstream.server import ConnectionHost, RemoteEnd
 from tornado_frontdoor.surfaces.base import Document
@@ -33,7 +39,8 @@ SPARED_S = 1.0
 """Who was heard within it is not closed to make room for a newcomer."""
 LINGER_S = 5.0
 """How long the rest of a refused body is read, so that the refusal is not lost in a reset."""
-_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_TOO_SLOW = "The rest of the head did not come (server.head_timeout_s)"
+MALFORMED = {408: Reason.REQUEST_TIMEOUT, 431: Reason.HEAD_TOO_LARGE}
 
 
 class Service(Protocol):
@@ -58,11 +65,16 @@ class Service(Protocol):
         """Serve a whole request; must not raise."""
         ...
 
+    def malformed(self, request_id: str, address: str, refusal: Refusal) -> Document:
+        """Return the answer to what came from an address and is no request."""
+        ...
+
 
 class Idle(NamedTuple):
     """A connection without a request, since when, and when the first byte of a head was seen."""
 
     connection: HTTP1Connection
+    incoming: "Incoming"
     since_s: float
     head_since_s: float | None = None
 
@@ -100,8 +112,9 @@ class Listener(ConnectionHost):
     ) -> HTTPMessageDelegate:
         """Take a new request on a connection."""
         assert isinstance(request_conn, HTTP1Connection)
-        self._idle[server_conn] = Idle(request_conn, monotonic())
-        return Incoming(self, request_conn, server_conn)
+        incoming = Incoming(self, request_conn, server_conn)
+        self._idle[server_conn] = Idle(request_conn, incoming, monotonic())
+        return incoming
 
     def on_close(self, server_conn: object) -> None:
         """Forget a connection that is closed."""
@@ -192,8 +205,7 @@ class Listener(ConnectionHost):
                     self._idle[server_conn] = idle._replace(head_since_s=now_s)
             elif idle.head_since_s <= now_s - self.limits.head_timeout_s:
                 self.begun(server_conn)
-                idle.connection.stream.write(_TOO_SLOW)
-                idle.connection.close()
+                say_and_close(idle.connection.stream, idle.incoming.malformed(408, _TOO_SLOW))
         for incoming, heard_s in list(self._unfinished.items()):
             if heard_s > now_s - self.limits.body_timeout_s:
                 break
@@ -300,6 +312,17 @@ class Incoming(HTTPMessageDelegate):
             self._client.gone = True
             if not self._refused:
                 self._listener.service.never_came(self._client, size_bytes)
+
+    def malformed(self, status: int, why: str) -> bytes:
+        """Return the answer to what is no request; empty where it was answered already."""
+        self._listener.begun(self._server_conn)
+        if self._refused:
+            return b""
+        self._refused = True
+        request_id = self._client.id if self._client is not None else new_request_id()
+        refusal = Refusal(MALFORMED.get(status, Reason.BAD_REQUEST), why)
+        document = self._listener.service.malformed(request_id, self.address, refusal)
+        return last_answer(document, request_id)
 
     def refuse(self, reason: Reason) -> None:
         """Answer before the body is whole; what has come of it is forgotten."""

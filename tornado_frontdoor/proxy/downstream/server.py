@@ -16,13 +16,14 @@ from tornado.httputil import HTTPServerConnectionDelegate
 from tornado.iostream import IOStream
 from tornado.tcpserver import TCPServer
 
+from tornado_frontdoor.proxy.downstream.http1 import ServerConnection
+
 LOG = logging.getLogger("frontdoor")
 
 ACCEPTED_AT_ONCE = 128
 """Then the loop looks after the others."""
 PAUSE_S = 0.25
 """How often a full or starved listener looks whether it is better."""
-HEAD_BYTES = 65536
 _STARVED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -62,7 +63,7 @@ class Server(TCPServer):
         self._name = name
         self._host = host
         # The listener looks after idle connections: a timer for each costs a task each.
-        self._params = HTTP1ConnectionParameters(max_header_size=HEAD_BYTES)
+        self._params = HTTP1ConnectionParameters()
         self._listening: list[socket.socket] = []
         self._paused: asyncio.TimerHandle | None = None
         self._starving = False
@@ -89,7 +90,7 @@ class Server(TCPServer):
     def handle_stream(self, stream: IOStream, address: tuple[object, ...]) -> None:
         """Serve a connection."""
         peer = RemoteEnd(str(address[0]) if address else "")
-        connection = HTTP1ServerConnection(stream, self._params, peer)
+        connection = ServerConnection(stream, self._params, peer)
         self._host.connections.add(connection)
         connection.start_serving(self._host)
 

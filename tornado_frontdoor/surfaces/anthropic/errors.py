@@ -32,6 +32,7 @@ _TYPES = {
     413: "request_too_large",
     415: "invalid_request_error",
     429: "rate_limit_error",
+    431: "request_too_large",
     500: "api_error",
     502: "api_error",
     503: "api_error",
@@ -112,7 +113,7 @@ def engine_failure(status: int, headers: Headers, body: bytes) -> Failure:
     overlong = _overlong(message)
     if overlong is not None:
         return Failure(400, _TYPES[400], overlong)
-    if status not in _TYPES or status in (405, 415):  # those of our own paths
+    if status not in _TYPES or status in (405, 415, 431):  # those of our own paths
         status = 400 if status < 500 or status == 501 else 500
     return Failure(status, _TYPES[status], printable(message), _retry(status, headers))
 
