@@ -72,7 +72,7 @@ upstream = "a"
 import sys
 import tornado_frontdoor.cli.main
 from tornado_frontdoor.config import load
-from tornado_frontdoor.proxy.app import make_surfaces
+from tornado_frontdoor.proxy.dialects import make_surfaces
 make_surfaces(load(__import__("pathlib").Path({str(path)!r})))
 print(any(name.startswith("tornado_frontdoor.surfaces.anthropic") for name in sys.modules))
 """

@@ -111,7 +111,7 @@ RECIPES = {
     "A dialect": Recipe(
         {
             f"{FRONTDOOR}/surfaces/toy.py": Edit(TOY_DIALECT),
-            f"{FRONTDOOR}/proxy/app.py": Edit(
+            f"{FRONTDOOR}/proxy/dialects.py": Edit(
                 "    if settings.surfaces.toy:\n"
                 '        toy = import_module("tornado_frontdoor.surfaces.toy")\n'
                 "        surfaces.append(toy.ToySurface())\n",

@@ -62,6 +62,7 @@ upstream = "text"
 chat_default = "text"
 multipart_chat_default = "text"
 embeddings = "text"
+{tables}
 """
 
 DEFAULTS: dict[str, Any] = {
@@ -80,6 +81,7 @@ DEFAULTS: dict[str, Any] = {
     "surfaces": "",
     "upstream": "",
     "model": "",
+    "tables": "",
 }
 
 

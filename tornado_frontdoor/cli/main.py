@@ -10,6 +10,7 @@ Usage:
   frontdoor wake MODEL [--admin URL] [--wait]
   frontdoor sleep MODEL [--level N] [--admin URL]
   frontdoor reload [--admin URL]
+  frontdoor key new NAME
   frontdoor health [URL]
   frontdoor stand-in --port PORT [options] [--model NAME]...
   frontdoor completion (bash | zsh | fish)
@@ -25,6 +26,7 @@ Commands:
   status      Show how the engines of a running front door are.
   wake        Wake an engine, by the name of its upstream or of a model of it.
   sleep       Put an engine to sleep, unless somebody is inside.
+  key new     Make a key for a client: the key on stdout, its hash for [keys.NAME] on stderr.
   reload      Have a running front door read its configuration again, as SIGHUP does.
   health      Ask a public listener (else http://127.0.0.1:8080) whether it serves; says nothing.
   stand-in    Run one engine that looks like vLLM and has no model.
@@ -148,6 +150,7 @@ def _run(given: list[str]) -> int:
         "wake": _wake,
         "sleep": _sleep,
         "reload": _reload,
+        "key": _key,
         "health": _health,
         "stand-in": _stand_in,
         "completion": _completion,
@@ -279,6 +282,12 @@ def _health(arguments: Arguments) -> int:
 
     given = arguments["URL"]
     return admin_client.health(given[0] if given else admin_client.DEFAULT_PUBLIC)
+
+
+def _key(arguments: Arguments) -> int:
+    from tornado_frontdoor.cli import keys
+
+    return keys.new(arguments["NAME"])
 
 
 def _stand_in(arguments: Arguments) -> int:

@@ -20,6 +20,7 @@ Data = Mapping[str, Any]
 def find_contradictions(data: Data, raw: Data) -> Iterator[Found]:
     """Compare what belongs together; `data` is the usable part of `raw`, the file as written."""
     yield from _listeners(_table(data, "server"))
+    yield from _tls(_table(data, "server"))
     yield from _surfaces(_table(data, "surfaces"))
     for key, upstream in _tables(data, "upstreams").items():
         yield from _admission(key, _table(upstream, "admission"))
@@ -28,6 +29,7 @@ def find_contradictions(data: Data, raw: Data) -> Iterator[Found]:
     yield from _addresses(data)
     yield from _served(data, raw)
     yield from _names(raw)
+    yield from _keys(data, raw)
     yield from _routes(data, raw)
     yield from _gpus(data, raw)
     yield from _room(data)
@@ -48,6 +50,28 @@ def _listeners(server: Data) -> Iterator[Found]:
         )
     if listen and admin and listen.overlaps(admin):
         yield ("server", "admin_listen"), f"must not be the public listener too ({listen})"
+
+
+def _tls(server: Data) -> Iterator[Found]:
+    for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+        if server.get(name) is not None and server.get(other, "unfit") is None:
+            yield ("server", other), f"is required beside server.{name}"
+
+
+def _keys(data: Data, raw: Data) -> Iterator[Found]:
+    known = {name.lower() for name in _tables(raw, "models")}
+    names = list(_tables(raw, "models"))
+    owners: dict[str, str] = {}
+    for name, key in _tables(data, "keys").items():
+        owner = owners.setdefault(key.get("sha256") or name, name)
+        if owner != name:
+            yield ("keys", name, "sha256"), f"is that of keys.{spell((owner,))} too"
+        for index, model in enumerate(key.get("models") or ()):
+            if model.lower() not in known:
+                yield (
+                    ("keys", name, "models", index),
+                    f"names a model that has no table: {shown(model)}" + did_you_mean(model, names),
+                )
 
 
 def _surfaces(surfaces: Data) -> Iterator[Found]:

@@ -278,6 +278,32 @@ class FilePath(Text):
         return Path(text)
 
 
+class Sha256(Text):
+    """The hash of a client's key."""
+
+    kind = "64 hexadecimal digits, as `frontdoor key new` prints them"
+    _pattern = re.compile(r"[0-9a-f]{64}")
+
+    def accept(self, value: object) -> str | None:
+        """Take digits of either case."""
+        folded = value.lower() if isinstance(value, str) else ""
+        return folded if self._pattern.fullmatch(folded) else None
+
+
+class WebOrigin(Text):
+    """Where a web page comes from."""
+
+    kind = "an origin as browsers send it, or a star for all"
+    _pattern = re.compile(
+        r"\*|https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?"
+    )
+
+    def accept(self, value: object) -> str | None:
+        """Take scheme, host and port, as browsers send them."""
+        folded = value.lower() if isinstance(value, str) else ""
+        return folded if self._pattern.fullmatch(folded) else None
+
+
 class UpstreamName(Text):
     """The name of an `[upstreams.X]` table: it goes into metrics, headers and admin paths."""
 

@@ -44,7 +44,8 @@ def _of_table(table: Table) -> JsonSchema:
 def _of_field(field: fields.Field[Any]) -> JsonSchema:
     if isinstance(field, Named) and field.value_field is not None:
         tables = _of_field(field.value_field)
-        return {"type": "object", "minProperties": 1, "additionalProperties": tables}
+        least = {"minProperties": 1} if field.required else {}
+        return {"type": "object", **least, "additionalProperties": tables}
     if isinstance(field, fields.Nested) and isinstance(field.schema, Table):
         return _of_table(field.schema)
     describe: Callable[[], JsonSchema] | None = getattr(field, "json_schema", None)

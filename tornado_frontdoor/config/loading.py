@@ -22,6 +22,7 @@ from tornado_frontdoor.config.settings import (
     GpuPoolSettings,
     GpuSettings,
     HostSettings,
+    KeySettings,
     LogSettings,
     ModelSettings,
     ProcessSettings,
@@ -144,18 +145,16 @@ def _build(path: Path, data: Mapping[str, Any]) -> Settings:
         host=HostSettings(**data["host"]) if data["host"] is not None else None,
         log=_log(path, data["log"]),
         cluster=ClusterSettings(**data["cluster"]) if data["cluster"] is not None else None,
+        keys=MappingProxyType(
+            {name: KeySettings(name=name, **table) for name, table in data["keys"].items()}
+        ),
     )
 
 
 def _server(path: Path, table: Mapping[str, Any]) -> ServerSettings:
-    token_file = table["admin_token_file"]
-    return ServerSettings(
-        **{
-            **table,
-            "state_dir": _from(path, table["state_dir"]),
-            "admin_token_file": None if token_file is None else _from(path, token_file),
-        }
-    )
+    files = ("state_dir", "admin_token_file", "tls_cert", "tls_key")
+    found = {name: table[name] and _from(path, table[name]) for name in files}
+    return ServerSettings(**{**table, **found})
 
 
 def _log(path: Path, table: Mapping[str, Any]) -> LogSettings:

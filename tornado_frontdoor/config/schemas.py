@@ -28,8 +28,10 @@ from tornado_frontdoor.config.fields import (
     Number,
     OriginUrl,
     RedisUrl,
+    Sha256,
     Text,
     UpstreamName,
+    WebOrigin,
     Whole,
     Words,
 )
@@ -83,15 +85,18 @@ class Always(fields.Nested):
 
 
 class Named(fields.Dict):
-    """Tables of one kind, each under a name of its own; at least one."""
+    """Tables of one kind, each under a name of its own; at least one, or `none` says why not."""
 
-    def __init__(self, name: Text, table: type[Table], none: str) -> None:
+    def __init__(self, name: Text, table: type[Table], none: str | None = None) -> None:
         super().__init__(
             keys=name,
             values=fields.Nested(table),
-            required=True,
-            validate=validate.Length(min=1, error=none),
-            error_messages={"required": none, "invalid": NOT_A_TABLE},
+            error_messages={"required": none or REQUIRED, "invalid": NOT_A_TABLE},
+            **(
+                {"required": True, "validate": validate.Length(min=1, error=none)}
+                if none
+                else {"load_default": dict}
+            ),
         )
 
 
@@ -117,6 +122,9 @@ class ServerTable(Table):
     write_stall_timeout_s = Number(above=0, most=YEAR_S)
     progress = ChoiceField("known", "asked", "off")
     trusted_proxies = Items(Network())
+    cors_origins = Items(WebOrigin())
+    tls_cert = FilePath()
+    tls_key = FilePath()
 
 
 class LogTable(Table):
@@ -260,6 +268,15 @@ class RoutesTable(Table):
     embeddings = Text()
 
 
+class KeyTable(Table):
+    """`[keys.X]`."""
+
+    holds = settings.KeySettings
+
+    sha256 = Sha256(required=True)
+    models = Items(Text())
+
+
 class GpuPoolTable(Table):
     """`[gpu]`."""
 
@@ -302,5 +319,6 @@ class File(Table):
     routes = Always(RoutesTable)
     gpu = Optional(GpuPoolTable)
     host = Optional(HostTable)
+    keys = Named(UpstreamName(), KeyTable)
     log = Always(LogTable)
     cluster = Optional(ClusterTable)

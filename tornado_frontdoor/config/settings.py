@@ -42,6 +42,9 @@ class ServerSettings:
     write_stall_timeout_s: float = 120
     progress: Literal["known", "asked", "off"] = "known"
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
 
     @property
     def max_body_bytes(self) -> int:
@@ -52,6 +55,13 @@ class ServerSettings:
     def max_buffered_bytes(self) -> int:
         """`max_buffered_mib` in bytes."""
         return self.max_buffered_mib * BYTES_PER_MIB
+
+    @property
+    def tls_files(self) -> tuple[Path, Path] | None:
+        """Certificate and key of the public listener; None: it speaks plain HTTP."""
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        return self.tls_cert, self.tls_key
 
     def read_admin_token(self) -> str | None:
         """Read the token that admin calls must bring; None: none is asked for.
@@ -197,6 +207,16 @@ class RouteSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeySettings:
+    """`[keys.X]`: one client that may call; without any such table everybody may."""
+
+    name: str
+    """The table's name."""
+    sha256: str
+    models: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPoolSettings:
     """`[gpu]`: the GPUs that the upstreams' `gpu` tables speak of, all alike."""
 
@@ -235,6 +255,7 @@ class Settings:
     routes: RouteSettings
     gpu: GpuPoolSettings | None = None
     host: HostSettings | None = None
+    keys: Mapping[str, KeySettings] = field(default_factory=dict)
     log: LogSettings = field(default_factory=LogSettings)
     cluster: ClusterSettings | None = None
 

@@ -17,7 +17,7 @@ class Outcome(Enum):
     The code's first letter says who ended it: C the client, U the engine, P the front door, `-`
     nobody, it ran to its end. The second says where or over what: Q in the queue, D after the
     grant, F a full queue, W waiting for a wake, X shutting down, H the engine's answer, T a
-    silence, R the request itself, N a name, B a body, M memory, O the other front doors.
+    silence, R the request itself, N a name, B a body, K a key, M memory, O the other front doors.
     """
 
     SERVED = ("served", "--")
@@ -33,6 +33,7 @@ class Outcome(Enum):
     MODEL_NOT_FOUND = ("model_not_found", "PN")
     BODY_TOO_LARGE = ("body_too_large", "PB")
     CLUSTER_OUTAGE = ("cluster_outage", "PO")
+    UNAUTHORIZED = ("unauthorized", "PK")
     BUFFERS_FULL = ("buffers_full", "PM")
     REQUEST_TIMEOUT = ("request_timeout", "CT")
 
@@ -61,6 +62,8 @@ class Reason(Enum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
     HEAD_TOO_LARGE = "head_too_large"
+    INVALID_API_KEY = "invalid_api_key"
+    MODEL_NOT_ALLOWED = "model_not_allowed"
 
 
 OUTCOME_OF: dict[Reason, Outcome] = {
@@ -81,6 +84,8 @@ OUTCOME_OF: dict[Reason, Outcome] = {
     Reason.METHOD_NOT_ALLOWED: Outcome.BAD_REQUEST,
     Reason.UNSUPPORTED_MEDIA_TYPE: Outcome.BAD_REQUEST,
     Reason.HEAD_TOO_LARGE: Outcome.BAD_REQUEST,
+    Reason.INVALID_API_KEY: Outcome.UNAUTHORIZED,
+    Reason.MODEL_NOT_ALLOWED: Outcome.UNAUTHORIZED,
 }
 
 

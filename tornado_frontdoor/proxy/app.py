@@ -14,9 +14,9 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
-from importlib import import_module
+from functools import partial
 from random import Random
-from secrets import token_hex
+from ssl import SSLContext
 from time import time_ns
 from typing import Any
 
@@ -30,6 +30,7 @@ from tornado_frontdoor.proxy.admin.api import Admin
 from tornado_frontdoor.proxy.admin.events import EventHub
 from tornado_frontdoor.proxy.admin.history import History
 from tornado_frontdoor.proxy.admin.view import View
+from tornado_frontdoor.proxy.dialects import key_ring, make_surfaces
 from tornado_frontdoor.proxy.downstream.browsers import HostRule
 from tornado_frontdoor.proxy.downstream.budget import BodyBudget, keep_little_memory
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
@@ -42,6 +43,7 @@ from tornado_frontdoor.proxy.downstream.limits import (
 )
 from tornado_frontdoor.proxy.downstream.listener import Listener, Service
 from tornado_frontdoor.proxy.downstream.server import Server
+from tornado_frontdoor.proxy.downstream.tls import CannotServeTls, load, make_context
 from tornado_frontdoor.proxy.engine.journal import JournalError
 from tornado_frontdoor.proxy.engine.model_lengths import ModelLengths
 from tornado_frontdoor.proxy.logs import LineSink, LogWriter, logging_to
@@ -50,7 +52,6 @@ from tornado_frontdoor.proxy.routing import FrontDoor
 from tornado_frontdoor.proxy.service_manager import ServiceManager
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import CannotJoin
-from tornado_frontdoor.surfaces.base import Surface
 from tornado_frontdoor.surfaces.openai import OpenAISurface
 
 LOG = logging.getLogger("frontdoor")
@@ -107,6 +108,8 @@ class App:
         self._give_up_s = 0.0
         self._listeners: list[Listener] = []
         self._lengths = ModelLengths(self.pool.client, self._show_models)
+        files = settings.server.tls_files
+        self._tls = make_context(*files) if files else None
         self._put_in_force(settings)
         self._telemetry.reloaded(went_well=True)
 
@@ -115,7 +118,7 @@ class App:
     def start(self) -> tuple[Address, Address]:
         """Bind both listeners; returns their addresses. Raises CannotBind."""
         server = self.settings.server
-        if not server.listen.loopback:
+        if not server.listen.loopback and not self.settings.keys:
             LOG.warning(
                 "THE PUBLIC LISTENER %s IS OPEN TO THE NETWORK and asks for no key: "
                 "whoever reaches it uses your engines",
@@ -128,7 +131,7 @@ class App:
                 "the limit of open files is %d",
                 *(limits.max_connections, server.max_connections, self._descriptors),
             )
-        public = self._listen("public", server.listen, self.door, limits, self._budget)
+        public = self._listen("public", server.listen, self.door, limits, self._budget, self._tls)
         for_admin = limits._replace(max_connections=ADMIN_CONNECTIONS)
         budget = BodyBudget(ADMIN_BUFFERED_BYTES)
         admin = self._listen("admin", server.admin_listen, self.admin, for_admin, budget)
@@ -190,12 +193,18 @@ class App:
             for key in fixed
             if getattr(settings.server, key) != getattr(old.server, key)
         ]
+        if bool(settings.server.tls_files) != bool(old.server.tls_files):
+            said.append("server.tls_cert comes or goes with the next start")
         if settings.surfaces != old.surfaces:
             said.append("surfaces change with the next start")
         try:
             self._put_in_force(settings)
+            if self._tls is not None and settings.server.tls_files:
+                load(self._tls, *settings.server.tls_files)
         except JournalError as error:
             return False, [str(error)]
+        except CannotServeTls as error:
+            said.append(f"{error}; the certificate in force stays")
         return True, said
 
     # Down
@@ -258,6 +267,7 @@ class App:
         service: Service,
         limits: ConnectionLimits,
         budget: BodyBudget,
+        tls: SSLContext | None = None,
     ) -> Address:
         try:
             handed = self._manager.sockets(name)
@@ -271,7 +281,7 @@ class App:
             raise CannotBind(f"cannot listen on {address} ({name} listener): {why}") from error
         listener = Listener(service, self._departures, limits, budget)
         self._listeners.append(listener)
-        server = Server(name, listener)
+        server = Server(name, listener, tls)
         for sock in sockets:
             server.add_socket(sock)
         self._servers.append(server)
@@ -298,6 +308,8 @@ class App:
         )
         self.door.cross_site_posts = server.cross_site_posts
         self.door.progress = server.progress
+        self.door.cors_origins = server.cors_origins
+        self.door.keys = key_ring(settings)
         self.door.max_body_bytes = settings.server.max_body_bytes
         self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
         self.door.trusted_proxies = settings.server.trusted_proxies
@@ -316,25 +328,11 @@ class App:
         self.door.catalog = self.admin.catalog = self.settings.catalog(self._lengths.known)
 
 
-def make_surfaces(settings: Settings) -> list[Surface]:
-    """Return the dialects that are switched on; one that is off is not even loaded."""
-    surfaces: list[Surface] = []
-    if settings.surfaces.openai:
-        surfaces.append(OpenAISurface(settings.surfaces.steering_fields))
-    if settings.surfaces.anthropic:
-        anthropic = import_module("tornado_frontdoor.surfaces.anthropic")
-        status = settings.surfaces.anthropic_overloaded_status
-        steering = settings.surfaces.steering_fields
-        bare = settings.surfaces.anthropic_at_v1
-        surfaces.append(
-            anthropic.AnthropicSurface(status, lambda: token_hex(12), steering, bare=bare)
-        )
-    return surfaces
-
-
 def serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
     """Serve until told to stop; returns the exit code. `read_again` is for SIGHUP."""
-    return asyncio.run(serve_until_stopped(settings, read_again, announce))
+    scheme = "https" if settings.server.tls_files else "http"
+    announce_to = partial(announce, scheme=scheme)
+    return asyncio.run(serve_until_stopped(settings, read_again, announce_to))
 
 
 async def serve_until_stopped(
@@ -363,7 +361,7 @@ async def _serve_and_log(
     sys.setswitchinterval(SWITCH_S)
     try:
         app = App(settings, read_again, log)
-    except JournalError as error:
+    except (JournalError, CannotServeTls) as error:
         print(f"frontdoor: {error}", file=sys.stderr)  # noqa: T201
         return 1
     try:
@@ -389,7 +387,7 @@ async def _serve_and_log(
     return 0
 
 
-def announce(public: Address, admin: Address) -> None:
+def announce(public: Address, admin: Address, scheme: str = "http") -> None:
     """Say on stdout where both listeners are, once they accept."""
-    print(f"listening public http://{public}", flush=True)  # noqa: T201
+    print(f"listening public {scheme}://{public}", flush=True)  # noqa: T201
     print(f"listening admin http://{admin}", flush=True)  # noqa: T201

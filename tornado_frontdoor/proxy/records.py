@@ -20,7 +20,7 @@ class Record:
         *("request_id", "surface", "method", "path", "client", "forwarded", "user_agent", "key"),
         *("model", "upstream", "replica", "status", "stream", "weight", "place", "wake"),
         *("arrived_s", "waited_s", "held_s", "first_byte_s", "bytes_in", "bytes_out"),
-        *("tokens_in", "tokens_out", "cause"),
+        *("tokens_in", "tokens_out", "cause", "known_key"),
     )
 
     def __init__(self, request_id: str, surface: str, arrived_s: float) -> None:
@@ -35,6 +35,8 @@ class Record:
         self.user_agent: str | None = None
         self.key: str | None = None
         """A short print of the credential, never the credential."""
+        self.known_key: str | None = None
+        """The name of the client whose key it brought, for metrics."""
         self.model: str | None = None
         self.upstream: str | None = None
         self.replica: str | None = None

@@ -5,7 +5,7 @@ What an engine answers goes on as a `ProxiedRequest` of its own.
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -21,6 +21,7 @@ from tornado_frontdoor.core.decisions import (
 from tornado_frontdoor.core.printable import printable, quoted
 from tornado_frontdoor.proxy.downstream.browsers import can_come_from_any_page
 from tornado_frontdoor.proxy.downstream.client import Client
+from tornado_frontdoor.proxy.downstream.cors import allowed_origin, may_be_sent, readable_by
 from tornado_frontdoor.proxy.progress import PlaceTeller, Progress, bears_interim_answers
 from tornado_frontdoor.proxy.proxied_request import KEEP_ALIVE_S, ProxiedRequest
 from tornado_frontdoor.proxy.records import Networks, Record, record_of
@@ -37,6 +38,7 @@ from tornado_frontdoor.surfaces.base import (
     SurfaceRequest,
 )
 from tornado_frontdoor.surfaces.headers import end_to_end
+from tornado_frontdoor.surfaces.keys import Key, KeyRing, without_keys
 from tornado_frontdoor.surfaces.paths import hint, normalise
 from tornado_frontdoor.surfaces.patient_json import takes_long
 
@@ -60,6 +62,8 @@ class FrontDoor:
         self.upstreams: Mapping[str, Upstream] = {}
         self.max_body_bytes = 0
         self.cross_site_posts = False
+        self.cors_origins: Collection[str] = ()
+        self.keys = KeyRing(())
         self.trusted_proxies: Networks = ()
         self.write_stall_timeout_s = 0.0
         self.keep_alive_s = KEEP_ALIVE_S
@@ -77,13 +81,19 @@ class FrontDoor:
 
     def turn_away(self, client: Client) -> Document | None:
         """Answer by the head alone where no body is needed to know better."""
+        origin = allowed_origin(client.headers, self.cors_origins)
+        if origin is not None:
+            client.extra = readable_by(origin)
         if client.method == "OPTIONS" and (methods := self._methods_of(client.target)):
-            return Document(204, [("Allow", ", ".join(methods))], b"")
+            allowed = () if origin is None else may_be_sent(client.headers, methods)
+            return Document(204, [("Allow", ", ".join(methods)), *allowed], b"")
         try:
             client.found = surface, route, _ = self._find(client)
+            if self.keys and route.kind is not RouteKind.PROBE:
+                client.key = self._key_of(client)
             if route.kind is RouteKind.ENGINE:
                 _refuse_encoded(client)
-                if not self.cross_site_posts:
+                if not self.cross_site_posts and origin is None:
                     _refuse_any_page(client)
         except Refused as refused:
             surface = self._surface_of(client.target)
@@ -93,6 +103,13 @@ class FrontDoor:
             return None
         refusal = self._sure_refusal()
         return None if refusal is None else self._refused(client, surface, refusal)
+
+    def _key_of(self, client: Client) -> Key:
+        key = self.keys.find(client.headers)
+        if key is None:
+            self._telemetry.refused_at_edge("public", "key")
+            raise Refused(Reason.INVALID_API_KEY, "The API key is missing or wrong")
+        return key
 
     def _sure_refusal(self) -> Refusal | None:
         """Return what any gate would answer while all lines are full; None: it may find room."""
@@ -154,8 +171,12 @@ class FrontDoor:
             client.send(Document(200, (), b""))
             return
         headers = end_to_end(client.headers)
+        if self.keys:
+            headers = without_keys(headers)
         call = SurfaceRequest(route, query, headers, client.body, client.id)
         record = record_of(client, surface.name, self.trusted_proxies)
+        if client.key is not None:
+            record.key = record.known_key = client.key.name
         record.bytes_in = len(client.body)
         client.body = b""
         if takes_long(call.body):
@@ -163,7 +184,7 @@ class FrontDoor:
             return
         try:
             if route.kind is RouteKind.MODELS:
-                client.send(surface.models(call, self._listing(route.argument)))
+                client.send(surface.models(call, self._listing(route.argument, client.key)))
                 return
             decoded = surface.decode(call, self.catalog)
         except Refused as refused:
@@ -214,6 +235,11 @@ class FrontDoor:
     def _enter(
         self, client: Client, surface: Surface, record: Record, decoded: DecodedRequest
     ) -> None:
+        if client.key is not None and not client.key.may_ask(decoded.target.model):
+            record.model = decoded.request.model
+            detail = f"This key may not ask for {quoted(decoded.request.model)}"
+            self._refuse(client, surface, record, Refusal(Reason.MODEL_NOT_ALLOWED, detail))
+            return
         request = ProxiedRequest(
             decoded, self.upstreams[decoded.request.upstream], client, surface, record, self
         )
@@ -265,6 +291,9 @@ class FrontDoor:
         record = record_of(client, surface.name if surface else "", self.trusted_proxies)
         record.cause = refusal.detail
         document = (surface or self._fallback).refuse(refusal, client.id)
+        if refusal.reason is Reason.INVALID_API_KEY:
+            challenge = ("WWW-Authenticate", "Bearer")
+            document = document._replace(headers=[*document.headers, challenge])
         record.status = document.status
         self._telemetry.record(record, OUTCOME_OF[refusal.reason])
         return document
@@ -277,7 +306,7 @@ class FrontDoor:
         record.bytes_out = client.bytes_out
         self._telemetry.record(record, OUTCOME_OF[refusal.reason])
 
-    def _listing(self, wanted: str | None) -> list[ListedModel]:
+    def _listing(self, wanted: str | None, key: Key | None) -> list[ListedModel]:
         names = self.catalog.names()
         if wanted is not None and (target := self.catalog.resolve(wanted)) is not None:
             names.append((wanted, target))  # by a pattern; a name that is listed is found before it
@@ -290,6 +319,7 @@ class FrontDoor:
                 self._started_s,
             )
             for name, target in names
+            if key is None or key.may_ask(target.model)
         ]
 
     def _health(self) -> Document:

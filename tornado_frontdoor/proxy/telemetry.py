@@ -100,6 +100,12 @@ class Telemetry:
             ["listener", "reason"],
             registry=self.registry,
         )
+        self._by_key = Counter(
+            "frontdoor_key_requests_total",
+            "Requests that ended, by whose key they brought",
+            ["key", "outcome"],
+            registry=self.registry,
+        )
         self._tokens = Counter(
             "frontdoor_tokens_total",
             "Tokens, as far as engines tell them",
@@ -199,6 +205,8 @@ class Telemetry:
         """Count a request that has ended and write its access line."""
         fields = record.fields(outcome)
         self._count(record.surface, record.upstream or "", outcome).inc()
+        if record.known_key is not None:
+            self._by_key.labels(record.known_key, outcome.label).inc()
         if record.upstream is not None:
             queue_wait, first_byte, total, tokens_in, tokens_out = self._of(record.upstream)
             queue_wait.observe(record.waited_s)

@@ -80,6 +80,8 @@ _TYPE: dict[Reason, tuple[str, str]] = {
     Reason.METHOD_NOT_ALLOWED: ("invalid_request_error", "The path does not take this method"),
     Reason.UNSUPPORTED_MEDIA_TYPE: ("invalid_request_error", "The body is of the wrong type"),
     Reason.HEAD_TOO_LARGE: ("invalid_request_error", "The request's head is too large"),
+    Reason.INVALID_API_KEY: ("invalid_request_error", "The key is missing or wrong"),
+    Reason.MODEL_NOT_ALLOWED: ("invalid_request_error", "The key is not for this model"),
 }
 
 

@@ -25,6 +25,8 @@ STATUS: dict[Reason, int] = {
     Reason.METHOD_NOT_ALLOWED: 405,
     Reason.UNSUPPORTED_MEDIA_TYPE: 415,
     Reason.HEAD_TOO_LARGE: 431,
+    Reason.INVALID_API_KEY: 401,
+    Reason.MODEL_NOT_ALLOWED: 403,
 }
 
 

@@ -22,10 +22,11 @@ from typing import Any
 
 from tornado.http1connection import HTTP1Connection
 from tornado.httputil import HTTPHeaders, RequestStartLine
-from tornado.iostream import StreamClosedError
+from tornado.iostream import SSLIOStream, StreamClosedError
 
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher, is_gone
 from tornado_frontdoor.surfaces.base import Document, Headers
+from tornado_frontdoor.surfaces.keys import Key
 
 BACKLOG_BYTES = 256 * 1024
 """How far a client may fall behind before its engine is paused."""
@@ -93,10 +94,12 @@ class Client:
         "body",
         "bytes_out",
         "ended",
+        "extra",
         "found",
         "gone",
         "headers",
         "id",
+        "key",
         "on_drained",
         "on_ended",
         "on_gone",
@@ -129,6 +132,10 @@ class Client:
         self.headers = _plain(headers)
         self.found: Any = None
         """Whatever the service learned from the head and wants back with the body."""
+        self.key: Key | None = None
+        """Whose key it brought, where keys are asked for."""
+        self.extra: Headers = ()
+        """What every answer to it says besides."""
         self.body = b""
         self.status = 0
         self.bytes_out = 0
@@ -308,7 +315,7 @@ class Client:
     def _render_head(self, status: int, headers: Headers) -> bytes:
         self.status = status
         lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}\r\n"]
-        lines += [f"{name}: {value}\r\n" for name, value in headers]
+        lines += [f"{name}: {value}\r\n" for name, value in (*headers, *self.extra)]
         # _disconnect_on_finish is what Tornado made of the request's version and Connection header
         if self._connection._disconnect_on_finish:  # noqa: SLF001
             lines.append("Connection: close\r\n")
@@ -357,7 +364,7 @@ class Client:
         a third of what a relayed chunk costs.
         """
         stream = self._connection.stream
-        if stream.closed() or stream.writing():
+        if stream.closed() or stream.writing() or isinstance(stream, SSLIOStream):
             return data
         try:
             return data[stream.socket.send(data) :]

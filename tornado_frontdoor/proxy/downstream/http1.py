@@ -71,7 +71,7 @@ class Delegate(Protocol):
         ...
 
 
-class Connection(HTTP1Connection):
+class RequestConnection(HTTP1Connection):
     """One request on a connection. Lives as long as its answer is not finished."""
 
     async def serve(self, delegate: Any) -> bool:
@@ -176,7 +176,7 @@ class ServerConnection(HTTP1ServerConnection):
         vars(self.stream)["_check_max_bytes"] = self._check_head
         try:
             while True:
-                connection = Connection(self.stream, False, self.params, self.context)
+                connection = RequestConnection(self.stream, False, self.params, self.context)
                 self._request: Any = delegate.start_request(self, connection)
                 try:
                     if not await connection.serve(self._request):

@@ -10,6 +10,7 @@ import asyncio
 import errno
 import logging
 import socket
+from ssl import SSLContext
 
 from tornado.http1connection import HTTP1ConnectionParameters, HTTP1ServerConnection
 from tornado.httputil import HTTPServerConnectionDelegate
@@ -58,8 +59,8 @@ class ConnectionHost(HTTPServerConnectionDelegate):
 class Server(TCPServer):
     """Accepts connections for a host, `max_connections` of them at once at most."""
 
-    def __init__(self, name: str, host: ConnectionHost) -> None:
-        super().__init__()
+    def __init__(self, name: str, host: ConnectionHost, tls: SSLContext | None = None) -> None:
+        super().__init__(ssl_options=tls)
         self._name = name
         self._host = host
         # The listener looks after idle connections: a timer for each costs a task each.
