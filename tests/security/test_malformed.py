@@ -176,7 +176,7 @@ def test_weights_written_as_texts_hold_the_cap() -> None:
 
     async def scenario() -> None:
         async with doorway({"slots": 16}, slots=16, cap=8) as door:
-            body = chat(hold=0.05) | {"n": "8"}
+            body = chat(hold_s=0.05) | {"n": "8"}
             replies = await asyncio.gather(*(door.call(CHAT, body) for _ in range(4)))
             assert {reply.status for reply in replies} == {200}
             assert door.stats()["max_concurrent"] <= 8
