@@ -93,10 +93,11 @@ def test_a_stream_comes_token_by_token_through_a_proxy_with_its_defaults(
     """Nginx would keep it until it has a buffer full, were it not told otherwise."""
 
     async def scenario() -> None:
-        async with doorway() as door, in_front(name, tmp_path, door) as port:
+        slow = {"tokens": 20, "gap_ms": 100}
+        async with doorway(slow) as door, in_front(name, tmp_path, door) as port:
             for path in (CHAT, "/llm/v1/messages"):
                 wire = await door.wire(port)
-                body = chat("reasoning", stream=True, tokens=20, gap_ms=100) | {"max_tokens": 20}
+                body = chat("reasoning", stream=True) | {"max_tokens": 20}
                 started_s = monotonic()
                 wire.send(path, body)
                 assert (await wire.head())[0] == 200

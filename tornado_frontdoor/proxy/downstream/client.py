@@ -13,11 +13,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from fcntl import ioctl
-from http import HTTPStatus
-from secrets import token_hex
 from sys import byteorder
 from termios import TIOCOUTQ
-from time import monotonic, time_ns
+from time import monotonic
 from typing import Any
 
 from tornado.http1connection import HTTP1Connection
@@ -25,42 +23,12 @@ from tornado.httputil import HTTPHeaders, RequestStartLine
 from tornado.iostream import SSLIOStream, StreamClosedError
 
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher, is_gone
+from tornado_frontdoor.proxy.downstream.heads import REASONS, new_request_id, plain
 from tornado_frontdoor.surfaces.base import Document, Headers
 from tornado_frontdoor.surfaces.keys import Key
 
 BACKLOG_BYTES = 256 * 1024
 """How far a client may fall behind before its engine is paused."""
-
-_REASONS = {status.value: status.phrase for status in HTTPStatus}
-
-
-def new_request_id() -> str:
-    """Return an id that sorts by time: 12 hex digits of milliseconds, 14 of chance."""
-    return f"{time_ns() // 1_000_000:012x}{token_hex(7)}"
-
-
-def _plain(headers: HTTPHeaders) -> dict[str, str]:
-    """Return the headers by lower-case name; one that comes several times is joined by commas."""
-    plain: dict[str, str] = {}
-    for name, value in headers.get_all():
-        folded = name.lower()
-        if folded in plain:
-            return {name.lower(): joined for name, joined in headers.items()}
-        plain[folded] = value
-    return plain
-
-
-def last_answer(document: Document, request_id: str) -> bytes:
-    """Return a whole answer that is the last on its connection, to what is no request."""
-    headers = [
-        *document.headers,
-        ("Content-Length", str(len(document.body))),
-        ("Connection", "close"),
-        ("X-Request-Id", request_id),
-    ]
-    lines = [f"HTTP/1.1 {document.status} {_REASONS.get(document.status, 'Unknown')}"]
-    lines += [f"{name}: {value}" for name, value in headers]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + document.body
 
 
 class ListenerContext:
@@ -129,7 +97,7 @@ class Client:
         self._descriptor = connection.stream.socket.fileno()
         self.id = new_request_id()
         self.arrived_s = monotonic()
-        self.headers = _plain(headers)
+        self.headers = plain(headers)
         self.found: Any = None
         """Whatever the service learned from the head and wants back with the body."""
         self.key: Key | None = None
@@ -314,7 +282,7 @@ class Client:
 
     def _render_head(self, status: int, headers: Headers) -> bytes:
         self.status = status
-        lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}\r\n"]
+        lines = [f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}\r\n"]
         lines += [f"{name}: {value}\r\n" for name, value in (*headers, *self.extra)]
         # _disconnect_on_finish is what Tornado made of the request's version and Connection header
         if self._connection._disconnect_on_finish:  # noqa: SLF001

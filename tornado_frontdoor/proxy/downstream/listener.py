@@ -21,13 +21,9 @@ from tornado.httputil import (
 
 from tornado_frontdoor.core.decisions import Reason, Refusal
 from tornado_frontdoor.proxy.downstream.budget import BodyBudget
-from tornado_frontdoor.proxy.downstream.client import (
-    Client,
-    ListenerContext,
-    last_answer,
-    new_request_id,
-)
+from tornado_frontdoor.proxy.downstream.client import Client, ListenerContext
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
+from tornado_frontdoor.proxy.downstream.heads import last_answer, new_request_id
 from tornado_frontdoor.proxy.downstream.http1 import say_and_close
 from tornado_frontdoor.proxy.downstream.limits import ConnectionLimits
 from tornado_frontdoor.proxy.downstream.server import ConnectionHost, RemoteEnd
