@@ -5,12 +5,9 @@ one ends at once), SIGHUP reads the configuration again; what cannot be read cha
 """
 
 import asyncio
-import errno
 import gc
 import logging
-import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
@@ -19,8 +16,6 @@ from random import Random
 from ssl import SSLContext
 from time import time_ns
 from typing import Any
-
-from tornado.netutil import bind_sockets
 
 from tornado_frontdoor import __version__
 from tornado_frontdoor.config import Address, ConfigError, Settings
@@ -42,7 +37,7 @@ from tornado_frontdoor.proxy.downstream.limits import (
     raise_descriptor_limit,
 )
 from tornado_frontdoor.proxy.downstream.listener import Listener, Service
-from tornado_frontdoor.proxy.downstream.server import Server
+from tornado_frontdoor.proxy.downstream.server import CannotBind, Server, bind
 from tornado_frontdoor.proxy.downstream.tls import CannotServeTls, load, make_context
 from tornado_frontdoor.proxy.engine.journal import JournalError
 from tornado_frontdoor.proxy.engine.model_lengths import ModelLengths
@@ -59,14 +54,8 @@ LOG = logging.getLogger("frontdoor")
 STATE_NAMES = tuple(state.value for state in EngineState)
 SWITCH_S = 0.001
 """How long a thread that reads a large body may keep the loop from going on."""
-BACKLOG = 1024
-"""Connections that the kernel may keep for us: a crowd comes in one instant."""
 COLLECT_AFTER = (20_000, 20, 50)
 """Requests leave almost no cycles behind; Python's 700 would collect every few of them."""
-
-
-class CannotBind(Exception):  # noqa: N818 - said to an operator as it stands
-    """An address cannot be bound; the message says which and why."""
 
 
 class App:
@@ -269,16 +258,8 @@ class App:
         budget: BodyBudget,
         tls: SSLContext | None = None,
     ) -> Address:
-        try:
-            handed = self._manager.sockets(name)
-            sockets = handed or bind_sockets(address.port, address.host, backlog=BACKLOG)
-        except OSError as error:
-            why = (
-                "it is in use" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)
-            )
-            if isinstance(error, socket.gaierror):
-                why = "its host is not known"
-            raise CannotBind(f"cannot listen on {address} ({name} listener): {why}") from error
+        handed = self._manager.sockets(name)
+        sockets = handed or bind(name, address)
         listener = Listener(service, self._departures, limits, budget)
         self._listeners.append(listener)
         server = Server(name, listener, tls)

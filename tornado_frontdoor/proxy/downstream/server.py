@@ -9,23 +9,43 @@ every turn, write a traceback each time and leave no processor for anybody.
 import asyncio
 import errno
 import logging
+import os
 import socket
 from ssl import SSLContext
 
 from tornado.http1connection import HTTP1ConnectionParameters, HTTP1ServerConnection
 from tornado.httputil import HTTPServerConnectionDelegate
 from tornado.iostream import IOStream
+from tornado.netutil import bind_sockets
 from tornado.tcpserver import TCPServer
 
+from tornado_frontdoor.config import Address
 from tornado_frontdoor.proxy.downstream.http1 import ServerConnection
 
 LOG = logging.getLogger("frontdoor")
 
+BACKLOG = 1024
+"""Connections that the kernel may keep for us: a crowd comes in one instant."""
 ACCEPTED_AT_ONCE = 128
 """Then the loop looks after the others."""
 PAUSE_S = 0.25
 """How often a full or starved listener looks whether it is better."""
 _STARVED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class CannotBind(Exception):  # noqa: N818 - said to an operator as it stands
+    """An address cannot be bound; the message says which and why."""
+
+
+def bind(name: str, address: Address) -> list[socket.socket]:
+    """Return sockets that listen at an address; raises CannotBind, which names the listener."""
+    try:
+        return bind_sockets(address.port, address.host, backlog=BACKLOG)
+    except OSError as error:
+        why = "it is in use" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)
+        if isinstance(error, socket.gaierror):
+            why = "its host is not known"
+        raise CannotBind(f"cannot listen on {address} ({name} listener): {why}") from error
 
 
 class RemoteEnd:
