@@ -176,7 +176,7 @@ class Client:
             return
         if self._connection.stream.writing():
             return  # it reads slowly: the next one is as good
-        lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}\r\n"]
+        lines = [f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}\r\n"]
         lines += [f"{name}: {value}\r\n" for name, value in headers]
         data = "".join([*lines, "\r\n"]).encode("latin-1", "replace")
         try:
