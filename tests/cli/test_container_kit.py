@@ -1,7 +1,11 @@
 """Dockerfile, compose file and manifests: what they name is there, their configurations load."""
 
+import os
 import re
+import shutil
+import subprocess
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -118,3 +122,38 @@ def test_the_manifests_hold_a_configuration_that_loads_and_drain_in_time(tmp_pat
     assert volumes["state"]["persistentVolumeClaim"]["claimName"] in claims
     mounts = {mount["mountPath"] for mount in pod()["containers"][0]["volumeMounts"]}
     assert str(settings.server.state_dir) in mounts
+
+
+@pytest.mark.slow
+def test_the_image_builds_serves_and_says_that_it_is_well(tmp_path: Path):
+    """With buildah, and a base in FRONTDOOR_IMAGE_BASE; what it needs here in ..._BUILD_OPTIONS."""
+    base = os.environ.get("FRONTDOOR_IMAGE_BASE")
+    if shutil.which("buildah") is None or base is None:
+        pytest.skip("needs buildah and an image of Debian to build on")
+    options = os.environ.get("FRONTDOOR_IMAGE_BUILD_OPTIONS", "").split()
+    isolated = ["--isolation", "chroot"]
+    run = partial(subprocess.run, check=True, capture_output=True, text=True, cwd=ROOT)
+    build = ["buildah", "bud", "--format", "docker", *isolated, *options]
+    run([*build, "--build-arg", f"BASE={base}", "--tag", "localhost/frontdoor-test", "."])
+    container = run(["buildah", "from", "--pull-never", "localhost/frontdoor-test"]).stdout.strip()
+    inside = ["buildah", "run", *isolated, "--volume", f"{tmp_path}:/etc/frontdoor:ro", container]
+    try:
+        assert run([*inside, "--", "id", "--user"]).stdout.strip() == "10001"
+        (tmp_path / "frontdoor.toml").write_text(
+            '[upstreams.e]\nurl = "http://127.0.0.1:1"\n[models.m]\nupstream = "e"\n'
+            '[server]\nstate_dir = "/var/lib/frontdoor"\n'
+        )
+        tmp_path.chmod(0o755)
+        ports = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+        serve = ("serve", "--config", "/etc/frontdoor/frontdoor.toml", *ports)
+        with subprocess.Popen(
+            [*inside, "--", "frontdoor", *serve], stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                assert process.stdout is not None
+                public = process.stdout.readline().split()[-1]
+                run([*inside, "--", "frontdoor", "health", public])
+            finally:
+                process.terminate()
+    finally:
+        run(["buildah", "rm", container])
