@@ -107,7 +107,7 @@ def test_another_upstream_is_not_delayed_by_a_full_line() -> None:
 
 def test_all_routes_and_names_of_an_upstream_share_one_cap_and_one_line() -> None:
     async def scenario() -> None:
-        async with doorway({"hold": 0.3}, cap=2, queue=2) as door:
+        async with doorway({"hold": 1}, cap=2, queue=2) as door:
             wires = [
                 await door.begin(CHAT, chat()),
                 await door.begin("/v1/completions", {"model": "thinker", "prompt": "x"}),
@@ -127,7 +127,7 @@ def test_a_request_for_many_sequences_takes_as_many_slots() -> None:
     """F42: four choices twice do not fit into six slots; the newcomer does not overtake."""
 
     async def scenario() -> None:
-        async with doorway({"hold": 0.2}) as door:
+        async with doorway({"hold": 0.7}) as door:
             first = await door.begin(CHAT, chat(n=4))
             await door.inside(4)
             second = await door.begin(CHAT, chat(n=4))

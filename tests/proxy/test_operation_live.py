@@ -76,6 +76,7 @@ async def one_of_each(door: Doorway) -> None:
     await door.call(CHAT, b"x" * (1 << 21))
     await door.call(CHAT, chat(die_after_chunks=0))
     await door.call(CHAT, chat(silent=True))
+    door.reread(read_timeout_s=60)  # the others are not to race it
     holder = await door.begin(CHAT, chat(hold_s=60))
     await door.inside(1)
     late = await door.begin(CHAT, chat())
@@ -100,7 +101,7 @@ def test_every_request_leaves_one_line_and_one_count() -> None:
     """F22: what a client gave up is no error of ours, and has a name of its own."""
 
     async def scenario() -> None:
-        async with doorway(cap=1, queue=1, queue_timeout_s=0.3, read_timeout_s=0.4) as door:
+        async with doorway(cap=1, queue=1, queue_timeout_s=1.5, read_timeout_s=0.4) as door:
             await one_of_each(door)
             await door.at_rest()
             assert set(door.outcomes) == set(CODES)
@@ -311,7 +312,7 @@ def test_what_a_running_door_cannot_change_is_told_until_it_is_as_it_was(
 
 def test_a_wrong_file_changes_nothing() -> None:
     async def scenario() -> None:
-        async with doorway({"hold": 0.3}, cap=2, queue=2) as door:
+        async with doorway({"hold": 1}, cap=2, queue=2) as door:
             wires = [await door.begin(CHAT, chat()) for _ in range(4)]
             await door.inside(2, 2)
             good = door.configuration
@@ -331,7 +332,7 @@ def test_an_engine_under_another_name_keeps_its_cap() -> None:
     """An address has one cap, whatever it is called and however often the file changes."""
 
     async def scenario() -> None:
-        async with doorway({"hold": 0.5}, cap=2, queue=2) as door:
+        async with doorway({"hold": 1}, cap=2, queue=2) as door:
             wires = [await door.begin(CHAT, chat()) for _ in range(3)]
             await door.inside(2, 1)
             old = door.configuration
@@ -357,7 +358,7 @@ def test_an_engine_that_was_dropped_and_taken_back_keeps_its_cap() -> None:
     """Those inside are served to their end meanwhile, and count when it is back."""
 
     async def scenario() -> None:
-        async with doorway({"hold": 0.6}, cap=2, queue=2) as door:
+        async with doorway({"hold": 1.5}, cap=2, queue=2) as door:
             wires = [await door.begin(CHAT, chat()) for _ in range(3)]
             await door.inside(2, 1)
             old = door.configuration

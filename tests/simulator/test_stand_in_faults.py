@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from caller import Caller, scene
+from stopwatch import Stopwatch
 
 from simulator.standin.faults import Faults
 
@@ -88,7 +89,9 @@ def test_slow_calls_are_slow_as_often_as_ordered() -> None:
         async with sleeper(faults="wake_up=slow:0.6*1") as caller:
             await caller.call("/sleep")
             assert await took_s(caller, "/wake_up") >= 0.6
-            assert await took_s(caller, "/wake_up") < 0.6
+            watch = Stopwatch()
+            await caller.call("/wake_up")
+            assert watch.own_s < 0.6
 
     asyncio.run(scenario())
 
