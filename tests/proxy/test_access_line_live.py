@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from doorway import CHAT, doorway
-from wire import Cut, chat
+from wire import Cut, chat, request
 
 from tornado_frontdoor.proxy.records import print_of, spoken_for
 from tornado_frontdoor.surfaces.usage import tokens_of
@@ -118,6 +118,59 @@ def test_each_end_but_served_has_a_cause(kit: Any) -> None:
             assert "nobody" in causes[4]
             assert "JSON" in causes[5]
             assert door.lines[3]["path"] == "/nowhere"
+
+    asyncio.run(scenario())
+
+
+def test_a_key_that_the_engine_misses_and_a_sleep_by_another_hand_are_said(kit: Any) -> None:
+    stream = b'data: {"choices":[{"delta":{},"finish_reason":"abort"}]}\n\ndata: [DONE]\n\n'
+    answers = iter(
+        [
+            kit.answer(b'{"error":"Unauthorized"}', "401 Unauthorized"),
+            kit.answer(stream, "200 OK", "Content-Type: text/event-stream"),
+        ]
+    )
+
+    async def serve(reader: Any, writer: Any) -> None:
+        while True:
+            await kit.read_request(reader)
+            writer.write(next(answers))
+
+    async def scenario() -> None:
+        async with kit.engine(serve) as engine, doorway(url=engine.url) as door:
+            assert (await door.call(CHAT, chat())).status == 401
+            assert (await door.call(CHAT, chat(stream=True))).status == 200
+            refused, aborted = door.lines
+            assert refused["outcome"] == "served"
+            assert "the engine answered 401" in refused["cause"]
+            assert "Unauthorized" in refused["cause"]
+            assert aborted["outcome"] == "upstream_error"
+            assert "by another hand" in aborted["cause"]
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_that_is_silent_and_a_client_that_reads_nothing_are_said(kit: Any) -> None:
+    async def serve(reader: Any, writer: Any) -> None:
+        head, _ = await kit.read_request(reader)
+        if b"x-flood" in head.lower():
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n")
+            while True:
+                writer.write(b"x" * 65536)
+                await writer.drain()
+        await reader.read()  # until the front door gives it up
+
+    async def scenario() -> None:
+        limits = {"read_timeout_s": 0.4, "write_stall_timeout_s": 0.4}
+        async with kit.engine(serve) as engine, doorway(url=engine.url, **limits) as door:
+            assert (await door.call(CHAT, chat())).status == 504
+            assert "no byte for 0.4 s" in door.lines[0]["cause"]
+            sock, loop = await door.thirsty()
+            await loop.sock_sendall(sock, request(CHAT, chat(), X_Flood="1"))
+            await door.until(lambda: len(door.lines) == 2)
+            assert door.lines[1]["outcome"] == "client_gone_streaming"
+            assert door.lines[1]["cause"] == "the client read nothing for too long in the answer"
+            sock.close()
 
     asyncio.run(scenario())
 

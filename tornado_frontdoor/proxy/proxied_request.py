@@ -301,6 +301,9 @@ class ProxiedRequest:
                 self.record.tokens_in, self.record.tokens_out = tokens_of(b"".join(self._tail))
             if ending is not None and outcome is not Outcome.SERVED:
                 self.record.cause = ending.cause
+            elif self.record.status >= 400 and self._tail:  # served, and refused by the engine
+                told = self._tail[0][:300].decode("utf-8", "replace")
+                self.record.cause = f"the engine answered {self.record.status}: {told}"
             self._owner.ended(self, outcome)
 
     def _tell(self, ending: Ending) -> None:
