@@ -314,9 +314,10 @@ class Client:
             return True
         if not data:
             return True
-        try:
+        written: asyncio.Future[None] | None = None
+        with suppress(StreamClosedError):
             written = stream.write(data)
-        except StreamClosedError:
+        if written is None or stream.closed():  # perhaps by that very write
             self._left()
             return True
         if len(stream._write_buffer) <= BACKLOG_BYTES:  # noqa: SLF001 - its size has no public name
