@@ -294,6 +294,15 @@ def test_each_mistake_is_named_with_its_key(
     assert told in mistake
 
 
+def test_an_engine_that_the_front_door_starts_need_not_run(tmp_path: Path):
+    url = f"http://127.0.0.1:{free_port()}"
+    process = 'engine = "process"\n[upstreams.one.process]\ncommand = ["engine"]\n'
+    process += "[upstreams.one.sleep]\nidle_stop_s = 60\n"
+    code, mistakes, said = probed(tmp_path, url, upstream=process)
+    assert (code, mistakes) == (0, [])
+    assert "upstream one: not running; the front door starts it" in said
+
+
 def test_an_engine_that_wants_a_key_is_said_to_want_one(tmp_path: Path):
     with engine(WHOLE, key="secret") as url:
         code, (mistake,), _ = probed(tmp_path, url)

@@ -27,9 +27,11 @@ SLOTS_MAX = 100_000
 class Unasked(Exception):  # noqa: N818 - said to an operator as it stands
     """An engine that could not be asked; the text says what is wrong and what to look at."""
 
-    def __init__(self, told: str, *, wants_key: bool = False) -> None:
+    def __init__(self, told: str, *, wants_key: bool = False, answered: bool = True) -> None:
         super().__init__(told)
         self.wants_key = wants_key
+        self.answered = answered
+        """Something is there, which is not what was looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +140,8 @@ class _Asker:
                 told = _status_fault(error.code, self._headers)
                 raise Unasked(told, wants_key=wants_key) from None
         except URLError as error:
-            raise Unasked(_network_fault(error.reason)) from None
+            gone = isinstance(error.reason, ConnectionRefusedError)
+            raise Unasked(_network_fault(error.reason), answered=not gone) from None
         except (OSError, HTTPException) as error:
             raise Unasked(_network_fault(error)) from None
 

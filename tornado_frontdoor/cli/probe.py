@@ -28,6 +28,9 @@ def probe(settings: Settings) -> Probed:
     result = Probed([], [])
     where = printable(str(settings.path))
     for upstream, answer in zip(upstreams, answers, strict=True):
+        if isinstance(answer, Unasked) and upstream.process is not None and not answer.answered:
+            result.seen.append(f"upstream {upstream.key}: not running; the front door starts it")
+            continue
         if isinstance(answer, Unasked):
             key = spell(("upstreams", upstream.key, "url"))
             result.mistakes.append(f"{where}: {key}: {upstream.url}: {answer}")
