@@ -25,7 +25,7 @@ from simulator.reports.json_document import (
     simulate_document,
     sweep_document,
 )
-from simulator.reports.terminal import number, progress, simulate_page, sweep_page
+from simulator.reports.terminal import as_it_was, number, progress, simulate_page, sweep_page
 from simulator.study.calibrate import Fit, calibrate
 from simulator.study.experiment import ClusterError, Plan, Result, cores, experiment, observe
 from simulator.study.observed import observed_metrics
@@ -52,9 +52,16 @@ def simulate(given: Given) -> int:
     with progress(console, "simulating") as on_progress:
         (result,) = _experiment(command, on_progress)
     if command.json:
-        print(as_json(simulate_document(command, result)))
+        document = simulate_document(command, result)
+        if command.log is not None:
+            document = {"observed": observed_document(observed_metrics(command.log)), **document}
+        print(as_json(document))
     else:
-        simulate_page(Console(), command, result, _stressed(command))
+        console = Console()
+        simulate_page(console, command, result, _stressed(command))
+        if command.log is not None:
+            console.print(as_it_was(observed_metrics(command.log)), highlight=False)
+            console.print(f"Left out of the log: {command.log.left_out}.", highlight=False)
     if command.plot is not None:
         _plot_run(command)
     return 0

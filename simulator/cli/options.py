@@ -45,10 +45,25 @@ MOST_BLOCKS = 100_000
 def simulate_of(given: Mapping[str, Any]) -> StudyRequest:
     """Return what `simulate` is asked; raises UsageError."""
     options = OptionParser(given)
+    log = logged(options)
     cap = options.take("--cap", parsers.whole(1), 1)
     queue = options.take("--queue", parsers.whole(0), 0)
     timeout_s = options.take("--timeout", parsers.timeout, DEFAULT_TIMEOUT_S)
-    return _command(options, [cap], [queue], [timeout_s])
+    name = str(options.take("--log", str, ""))
+    return _command(options, [cap], [queue], [timeout_s], log=log, name=name)
+
+
+def logged(options: OptionParser) -> AccessLog | None:
+    """Return the log that `--log` names, or None; raises UsageError."""
+    if "--log" not in options:
+        return None
+    for option in options.given_of("--rate", "--rho", "--burst", "--clients", "--trace"):
+        options.fault(option, "does not go with --log")
+    path, upstream = options.take("--log", str, ""), options.take("--upstream", str, None)
+    try:
+        return read_access_log(Path(path), upstream)
+    except TraceError as error:
+        raise UsageError([f"--log: {error}"]) from None
 
 
 def sweep_of(given: Mapping[str, Any]) -> StudyRequest:

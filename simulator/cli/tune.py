@@ -16,7 +16,7 @@ from typing import Any
 
 from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
-from simulator.cli.options import scenario_of
+from simulator.cli.options import logged, scenario_of
 from simulator.exact.known import exact_metrics
 from simulator.model.scenario import Scenario
 from simulator.reports.html_report import html_report
@@ -27,8 +27,7 @@ from simulator.study.experiment import executor, observe
 from simulator.study.observed import observed_metrics
 from simulator.study.request import StudyRequest
 from simulator.study.tune import MOST, QUEUES, Search, Tuned
-from simulator.traffic.access_log import AccessLog, read_access_log
-from simulator.traffic.tables import TraceError
+from simulator.traffic.access_log import AccessLog
 from simulator.traffic.workload import Replay
 
 REQUESTS = 5000
@@ -105,7 +104,7 @@ def _upstream(given: Mapping[str, Any], log: AccessLog | None) -> str:
 def tune_of(given: Mapping[str, Any]) -> tuple[StudyRequest, list[int], list[float]]:
     """Return what `tune` is asked, and which queues and timeouts to look through."""
     options = OptionParser(_with_tokens(given))
-    log = _log(options)
+    log = logged(options)
     command = scenario_of(options, log)
     queues = options.take("--queue", parsers.wholes(0), list(QUEUES))
     limits = [limit for name, limit in command.slo.items() if name.startswith("wait_")]
@@ -128,18 +127,6 @@ def _with_tokens(given: Mapping[str, Any]) -> Mapping[str, Any]:
         return given
     prompt, _, output = str(tokens).partition(",")
     return {**given, "--prompt": f"exp:{prompt}", "--output": f"exp:{output}"}
-
-
-def _log(options: OptionParser) -> AccessLog | None:
-    if "--log" not in options:
-        return None
-    for option in options.given_of("--rate", "--rho", "--burst", "--clients", "--trace"):
-        options.fault(option, "does not go with --log")
-    path, upstream = options.take("--log", str, ""), options.take("--upstream", str, None)
-    try:
-        return read_access_log(Path(path), upstream)
-    except TraceError as error:
-        raise UsageError([f"--log: {error}"]) from None
 
 
 def _sampled(base: Scenario) -> Scenario:

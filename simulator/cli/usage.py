@@ -64,8 +64,15 @@ What would this traffic meet before an engine with this cap and this queue?
 
 Usage:
   frontdoor simulate --cap N --queue N [options]
+  frontdoor simulate --config FILE [--cap N] [--queue N] [options]
+
+With --config it is that configuration: its slots, cap, queue, timeout and idle tiers. With --log as
+well: what would this configuration have done with last Tuesday?
 
 Options:
+  --config FILE             Take what is not given here from this configuration.
+  --upstream KEY            Which upstream, where the configuration or the log has several.
+  --log FILE                The traffic of the front door's own access log; - is stdin.
   --cap N                   Slots that may be in flight.
   --queue N                 Places in the queue.
   --timeout S               Longest wait in the queue, or none; default 30.

@@ -156,6 +156,13 @@ def _summary(result: Result) -> str:
     return ", ".join(f"{label} {number(name, result.estimate(name).mean)}" for label, name in parts)
 
 
+def as_it_was(observed: Metrics) -> str:
+    """Return in a line what a log says of itself."""
+    names = (("lost", "lost_share"), ("wait p95", "wait_p95_s"), ("wait p99", "wait_p99_s"))
+    parts = (f"{label} {number(name, observed.get(name))}" for label, name in names)
+    return f"As it was in the log: {', '.join(parts)}"
+
+
 def notes(scenario: Scenario, command: StudyRequest) -> Iterator[str]:
     """Yield what a reader should keep in mind."""
     if verdict := load_of(scenario).verdict(scenario.cap):

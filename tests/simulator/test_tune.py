@@ -305,3 +305,47 @@ def test_report_is_written_where_nothing_keeps_the_limits_too(tmp_path, capsys):
     assert main(["tune", "--rate", "9", "--html", str(path), *SMALL.split()]) == 1
     assert "No cap, queue and timeout keep every limit here" in path.read_text(encoding="utf-8")
     assert capsys.readouterr().out
+
+
+def test_configuration_is_simulated_with_a_log_and_what_was_stands_beside(tmp_path, capsys):
+    path = configuration(tmp_path)
+    lines = [
+        {
+            "time": f"2026-01-05T00:{at // 30:02d}:{2 * (at % 30):02d}.000Z",
+            "upstream": "reasoning",
+            "outcome": "served",
+            "waited_s": 0.0,
+            "total_s": 1.0 + at % 3,
+            "first_byte_s": 0.5,
+            "weight": 1,
+        }
+        for at in range(120)
+    ]
+    log = tmp_path / "access.log"
+    log.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    line = ["simulate", "--config", str(path), "--upstream", "reasoning", "--log", str(log)]
+    assert main([*line, "--json", "--reps", "2", "--jobs", "1"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    used = document["parameters"]
+    assert (used["slots"], used["cap"], used["queue"], used["timeout_s"]) == (8, 6, 64, 30)
+    assert document["observed"]["served_share"] == 1.0
+    assert document["counts"]["offered"] == 240
+    assert main([*line, "--cap", "3", "--reps", "2", "--jobs", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "As it was in the log: lost 0.00 %" in told
+
+
+def test_idle_tiers_of_a_configuration_are_simulated(tmp_path, capsys):
+    sleep = "[upstreams.reasoning.sleep]\nidle_sleep_s = 60\nidle_offload_s = 600\n"
+    path = configuration(tmp_path, CONFIG + sleep)
+    line = ["simulate", "--config", str(path), "--upstream", "reasoning", "--rate", "0.01"]
+    assert main([*line, "--json", "--requests", "50", "--reps", "2", "--jobs", "1"]) == 0
+    used = json.loads(capsys.readouterr().out)["parameters"]
+    assert used["sleep_s"] == [60, 600]
+    assert used["hold_limit_s"] == [30, 180]
+
+
+def test_upstream_without_a_cap_cannot_be_simulated(tmp_path, capsys):
+    path = configuration(tmp_path)
+    assert main(["simulate", "--config", str(path), "--upstream", "text"]) == 2
+    assert "text has no admission table" in capsys.readouterr().err

@@ -370,10 +370,12 @@ def _simulate(argv: list[str]) -> int:
     from simulator.cli.commands import COMMANDS, UsageError
 
     try:
-        if name == "tune":
+        if name in {"tune", "simulate"}:
             from tornado_frontdoor.cli import tuning
 
-            return tuning.run(arguments)
+            if name == "tune":
+                return tuning.run(arguments)
+            arguments = tuning.simulated(arguments)
         return COMMANDS[name](arguments)
     except UsageError as error:
         print("\n".join(f"frontdoor {name}: {fault}" for fault in error.faults), file=sys.stderr)

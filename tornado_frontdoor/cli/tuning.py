@@ -1,4 +1,4 @@
-"""`frontdoor tune` where it meets configurations: the slots it takes from one, the table it writes.
+"""Where the simulator meets configurations: what it takes from one, the table it writes into one.
 
 Rule 1: a configuration is changed by text, so that comments and order stay, and only when the new
         one was read and says what was meant. The old one stays beside it.
@@ -15,7 +15,7 @@ from typing import Any
 
 from simulator.cli.option_parser import UsageError
 from simulator.cli.tune import tune
-from tornado_frontdoor.config import ConfigError, Settings, load
+from tornado_frontdoor.config import ConfigError, Settings, UpstreamSettings, load
 
 Limits = Mapping[str, int | float]
 """`slots`, `cap`, `queue` and `queue_timeout_s`."""
@@ -43,8 +43,36 @@ def run(given: Mapping[str, Any]) -> int:
     return 0
 
 
+def simulated(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of `simulate` with what a configuration says; raises UsageError."""
+    if not given.get("--config"):
+        return given
+    path = Path(given["--config"])
+    key, upstream = _upstream(path, given)
+    if upstream.admission is None:
+        raise UsageError([f"--config: {path}: {key} has no admission table: there is no cap"])
+    taken = {"--upstream": key, "--timeout": f"{upstream.admission.queue_timeout_s:g}"}
+    taken |= {"--cap": str(upstream.admission.cap), "--queue": str(upstream.admission.queue)}
+    if not given.get("--replicas"):
+        taken["--slots"] = str(upstream.admission.slots)
+    sleep = upstream.sleep
+    if sleep is not None and (sleep.idle_sleep_s or sleep.idle_offload_s):
+        taken["--sleep"] = f"{sleep.idle_sleep_s:g},{sleep.idle_offload_s:g}"
+        taken["--hold-limit"] = f"{sleep.hold_sleeping_s:g},{sleep.hold_offloaded_s:g}"
+    return {**given, **{name: text for name, text in taken.items() if not given.get(name)}}
+
+
 def _from_configuration(path: Path, given: Mapping[str, Any]) -> dict[str, str]:
     """Return `--upstream` and `--slots` as a configuration has them, where they were not given."""
+    key, upstream = _upstream(path, given)
+    taken = {"--upstream": key}
+    if upstream.admission is not None and not given.get("--slots") and not given.get("--replicas"):
+        taken["--slots"] = str(upstream.admission.slots)
+    return taken
+
+
+def _upstream(path: Path, given: Mapping[str, Any]) -> tuple[str, UpstreamSettings]:
+    """Return the upstream that is meant, and its key; raises UsageError."""
     settings = _read(path)
     named = given.get("--upstream")
     key = named or (next(iter(settings.upstreams)) if len(settings.upstreams) == 1 else None)
@@ -54,11 +82,7 @@ def _from_configuration(path: Path, given: Mapping[str, Any]) -> dict[str, str]:
     if key not in settings.upstreams:
         names = ", ".join(settings.upstreams)
         raise UsageError([f"--upstream: {path} has no {key}, only {names}"])
-    admission = settings.upstreams[key].admission
-    taken = {"--upstream": key}
-    if admission is not None and not given.get("--slots") and not given.get("--replicas"):
-        taken["--slots"] = str(admission.slots)
-    return taken
+    return key, settings.upstreams[key]
 
 
 def _read(path: Path) -> Settings:
