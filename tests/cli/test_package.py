@@ -206,5 +206,5 @@ def cpu_s_until_it_listens() -> float:
 
 
 def test_serve_listens_after_less_than_half_a_second_of_cpu():
-    # The best of three: what else runs on the machine makes a second of CPU do less.
-    assert min(cpu_s_until_it_listens() for _ in range(3)) < 0.5
+    # The best of five: what else runs on the machine makes a second of CPU do less.
+    assert min(cpu_s_until_it_listens() for _ in range(5)) < 0.5

@@ -73,7 +73,7 @@ def test_no_configuration_of_the_suite_is_marked(name: str):
     assert [error.message for error in VALIDATOR.iter_errors(FOUND[name])] == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(likely_files())
 def test_what_check_accepts_an_editor_never_marks(tables: dict[str, Any]):
     if not read_shape(tables).found:
@@ -89,7 +89,7 @@ def exact(node: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
             yield (name, *path), found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(SCALARS)
 def test_a_number_a_flag_or_a_choice_is_marked_where_check_refuses_it(value: Any):
     if isinstance(value, float) and (isnan(value) or value.is_integer()):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-_COMMAND = re.compile(r"^  ([a-z][a-z-]*) {2,}(\S.*)$")
+_COMMAND = re.compile(r"^  ([a-z][a-z-]*)(?: [a-z]+)? {2,}(\S.*)$")
 _OPTION = re.compile(r"^  (-h )?(--[a-z-]+)(?: ([A-Z][A-Z:]*))? {2,}(\S.*)$")
 _MORE = re.compile(r"^ {6,}(\S.*)$")
 
