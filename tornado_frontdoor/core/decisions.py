@@ -223,6 +223,26 @@ class Changed(NamedTuple):
     state: EngineState
 
 
+class SleepReason(Enum):
+    """Why an engine fell asleep; the value is what metrics and logs show."""
+
+    IDLE = "idle"
+    OPERATOR = "operator"
+    ROOM = "room"
+    """Another engine needed its part of a GPU."""
+    OUT_OF_BAND = "out_of_band"
+    """Somebody put it to sleep without asking us."""
+
+
+class FellAsleep(NamedTuple):
+    """An engine that was awake sleeps now, or sleeps deeper."""
+
+    level: int
+    reason: SleepReason
+    room_for: str = ""
+    """The upstream that needed its room."""
+
+
 class WakeEnded(NamedTuple):
     """A wake from `depth` is over, for metrics; for RESTARTING: the engine is back."""
 
@@ -246,6 +266,6 @@ class Note(NamedTuple):
     text: str
 
 
-Notice = Changed | WakeEnded | Answered | Note
+Notice = Changed | FellAsleep | WakeEnded | Answered | Note
 
 Decision = Admit | Refuse | Cooled | Command | Notice

@@ -19,6 +19,7 @@ from tornado_frontdoor.core.decisions import (
     Changed,
     Decision,
     EngineState,
+    FellAsleep,
     JournalEntry,
     Outcome,
     Reason,
@@ -26,6 +27,7 @@ from tornado_frontdoor.core.decisions import (
     Refuse,
     RoomDecided,
     SleepDepth,
+    SleepReason,
     WakeEnded,
 )
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
@@ -412,6 +414,8 @@ class Gate:
             self._estimates.observe(order.depth, order.took_s)
         if isinstance(order, Changed) and order.state is EngineState.AWAKE:
             self._woke_s = now
+        if isinstance(order, FellAsleep) and order.reason is SleepReason.ROOM:
+            order = order._replace(room_for=self._seat.room_for)
         return [order]
 
     def _match_capacity(self, wake: WakeStateMachine, now: float) -> Sequence[AdmissionEvent]:

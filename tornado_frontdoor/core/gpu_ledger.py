@@ -40,6 +40,8 @@ class _Entry:
     """The level of the sleep that it asks for, or that is under way."""
     told: int | None = None
     """The level that it was told to go to, to make room."""
+    room_for: str = ""
+    """The name of the one that it makes, or made last, room for."""
     rests_until_s: float = -inf
     impossible: str = ""
 
@@ -122,6 +124,10 @@ class GpuLedger:
         """Return the level that it was told to go to, to make room, if it was."""
         return self._entries[owner].told
 
+    def room_for(self, owner: str) -> str:
+        """Return the name of the one that it makes, or made last, room for."""
+        return self._entries[owner].room_for
+
     def impossible(self, owner: str) -> str:
         """Say why what it asked for can never be, if so."""
         return self._entries[owner].impossible
@@ -157,7 +163,8 @@ class GpuLedger:
             case Granted():
                 self._put(order.upstream, moving=self._entries[order.upstream].asks, asks=None)
             case MakeRoom():
-                self._put(order.upstream, told=order.level)
+                asking = self._entries[order.for_upstream].facts().told_name
+                self._put(order.upstream, told=order.level, room_for=asking)
             case StayAwake():
                 self._put(order.upstream, told=None)
             case NeverFits():

@@ -42,6 +42,11 @@ class RoomSeat:
         return self._ledger.told(self._owner) is not None and self._wake.state not in _GONE
 
     @property
+    def room_for(self) -> str:
+        """The upstream that the engine makes, or made last, room for."""
+        return self._ledger.room_for(self._owner)
+
+    @property
     def waits_for(self) -> str | None:
         """What keeps the engine from waking, if the GPUs do."""
         return self._ledger.waits_for(self._owner) if self._wake.step == "gpu" else None

@@ -34,12 +34,14 @@ from tornado_frontdoor.core.decisions import (
     Changed,
     Command,
     EngineState,
+    FellAsleep,
     JournalEntry,
     Note,
     Notice,
     Perform,
     Remember,
     SleepDepth,
+    SleepReason,
     Verdict,
 )
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
@@ -711,7 +713,7 @@ class WakeStateMachine:
             elif target is AWAKE:
                 self._awake(run, now)
             elif target in _ASLEEP:
-                self._asleep(before, now)
+                self._asleep(before, run, now)
             elif target is not FALLING_ASLEEP:
                 self._fall_out(event, before, run, now)
         self._requests, answers = self._requests.after(event, self.state, self.transition, self.why)
@@ -750,7 +752,14 @@ class WakeStateMachine:
         self._idle_from_s = now  # idleness of one that wakes begins now, however long the wake
         self._rest(now)
 
-    def _asleep(self, before: EngineState, now: float) -> None:
+    def _asleep(self, before: EngineState, run: Transition | None, now: float) -> None:
+        if before is AWAKE:
+            self._orders.append(FellAsleep(self.engine.level, SleepReason.OUT_OF_BAND))
+        elif before is FALLING_ASLEEP:
+            reason = SleepReason.IDLE if self._room is None else SleepReason.ROOM
+            if run is not None and run.by_operator:
+                reason = SleepReason.OPERATOR
+            self._orders.append(FellAsleep(self.engine.level, reason))
         self._room = None
         if before is FALLING_ASLEEP:
             self.engine = replace(self.engine, weights_on_gpu=False)
