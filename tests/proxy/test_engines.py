@@ -60,6 +60,9 @@ class Hands:
     def wake_ended(self, upstream: str, ended: WakeEnded) -> None:
         self.happened.append((upstream, ended))
 
+    def engine_changed(self, upstream: str, state: EngineState) -> None:
+        self.happened.append((upstream, state))
+
     async def close(self) -> None:
         self.happened.append("closed")
 

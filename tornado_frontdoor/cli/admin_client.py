@@ -69,6 +69,32 @@ def health(public: str) -> int:
         return 1
 
 
+def explain(admin: str | None, model: str, *, as_json: bool) -> int:
+    """Print why the engine of a model or upstream is as it is; returns the exit code."""
+    return run_command(lambda: _explain(admin, model, as_json=as_json))
+
+
+def _explain(admin: str | None, model: str, *, as_json: bool) -> int:
+    code, told = _call("GET", admin, f"/admin/explain/{quote(model, safe='')}", TIMEOUT_S)
+    if code != 200:
+        print(f"frontdoor: {_error(told, code)}", file=sys.stderr)
+        return 1
+    if as_json:
+        print(json.dumps(told))
+        return 0
+    since = "" if told["since_s"] is None else f" for {ago(told['since_s'])}"
+    print(f"{told['upstream']} is {told['state']}{since}: {told['what']}")
+    if told["blocked_by"]:
+        print(f"  {told['blocked_by']}")
+    wait_s = told["expected_wait_s"]
+    about = f", about {ago(wait_s)}" if wait_s >= 1 else ""
+    print(f"  a request now {told['a_request_now']}{about}")
+    print(f"  {told['in_flight']} in flight, {told['queued']} queued")
+    for happening in told["history"][-10:]:
+        print(f"  {happening['time'][:19]}Z  {happening['text']}")
+    return 0
+
+
 def reload(admin: str | None) -> int:
     """Have the configuration read again; returns the exit code."""
     return run_command(lambda: _reload(admin))

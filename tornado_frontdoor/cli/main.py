@@ -9,6 +9,7 @@ Usage:
   frontdoor status [--admin URL] [--json]
   frontdoor wake MODEL [--admin URL] [--wait]
   frontdoor sleep MODEL [--level N] [--admin URL]
+  frontdoor explain MODEL [--admin URL] [--json]
   frontdoor reload [--admin URL]
   frontdoor key new NAME
   frontdoor health [URL]
@@ -27,6 +28,7 @@ Commands:
   wake        Wake an engine, by the name of its upstream or of a model of it.
   sleep       Put an engine to sleep, unless somebody is inside.
   key new     Make a key for a client: the key on stdout, its hash for [keys.NAME] on stderr.
+  explain     Say why an engine is as it is, and what a request for it would set going.
   reload      Have a running front door read its configuration again, as SIGHUP does.
   health      Ask a public listener (else http://127.0.0.1:8080) whether it serves; says nothing.
   stand-in    Run one engine that looks like vLLM and has no model.
@@ -149,6 +151,7 @@ def _run(given: list[str]) -> int:
         "status": _status,
         "wake": _wake,
         "sleep": _sleep,
+        "explain": _explain,
         "reload": _reload,
         "key": _key,
         "health": _health,
@@ -269,6 +272,14 @@ def _sleep(arguments: Arguments) -> int:
     from tornado_frontdoor.cli import admin_client
 
     return admin_client.sleep(arguments["--admin"], arguments["MODEL"], arguments["--level"])
+
+
+def _explain(arguments: Arguments) -> int:
+    from tornado_frontdoor.cli import admin_client
+
+    return admin_client.explain(
+        arguments["--admin"], arguments["MODEL"], as_json=arguments["--json"]
+    )
 
 
 def _reload(arguments: Arguments) -> int:

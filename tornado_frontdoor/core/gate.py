@@ -199,6 +199,10 @@ class Gate:
         """What of its GPUs the engine waits for, in words; None: nothing."""
         return None if self._wake is None else self._seat.waits_for
 
+    def wake_trouble(self) -> str | None:
+        """Say why no wake begins although it is wanted, if the last one failed."""
+        return None if self._wake is None else self._seat.trouble(self._clock.now())
+
     @property
     def makes_room(self) -> bool:
         """Whether nobody is admitted any more, so that another engine can wake."""

@@ -64,6 +64,14 @@ class RoomSeat:
             return f"takes {late_s:.0f} s longer to wake than it should"
         return None
 
+    def trouble(self, now: float) -> str | None:
+        """Say why no wake begins although it is wanted, if the last one failed."""
+        wake = self._wake
+        if not wake.wake_backoff.on(now):
+            return None
+        left_s = wake.wake_backoff.until_s - now
+        return f"the last try to wake it failed ({wake.why}), the next is in {left_s:.0f} s"
+
     def next_deadline(self) -> float:
         """Return when time alone may give it its turn; infinity: it does not wait for one."""
         return self._ledger.next_deadline() if self._wake.step == "gpu" else inf

@@ -24,7 +24,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from tornado_frontdoor.core.decisions import EngineState, Outcome, SleepDepth, WakeEnded
+from tornado_frontdoor.core.decisions import (
+    EngineState,
+    FellAsleep,
+    Outcome,
+    SleepDepth,
+    SleepReason,
+    WakeEnded,
+)
+from tornado_frontdoor.engines.base import STOPPED
 from tornado_frontdoor.proxy.logs import LineSink, LogWriter, access_line, now
 from tornado_frontdoor.proxy.records import Record
 
@@ -34,12 +42,7 @@ BUCKETS_S = (
 )
 
 
-SLEEP_LEVEL = {
-    EngineState.SLEEPING: "1",
-    EngineState.OFFLOADED: "2",
-    EngineState.STOPPED: "stopped",
-}
-SLEEP_REASONS = ("idle", "operator", "out_of_band")
+SLEEP_LEVEL = {1: "1", 2: "2", STOPPED: "stopped"}
 
 
 EXEMPLAR_FROM_S = 0.25
@@ -131,9 +134,13 @@ class Telemetry:
             ["upstream", "level", "reason"],
             registry=self.registry,
         )
-        self._states: dict[str, EngineState] = {}
+        self._evictions = Counter(
+            "frontdoor_evictions_total",
+            "Engines that were put to sleep so that another one fits on the GPU",
+            ["upstream", "for"],
+            registry=self.registry,
+        )
         self._since_s: dict[str, float] = {}
-        self._sent_to_sleep: set[str] = set()
         self.observers: list[Callable[[str, dict[str, Any]], None]] = []
         """Hear of each request that ended and of each engine's state: kind, fields."""
         build = Gauge(
@@ -192,8 +199,8 @@ class Telemetry:
                 for result in ("succeeded", "failed"):
                     self._wakes.labels(upstream, depth.value, result)
             for level in SLEEP_LEVEL.values():
-                for reason in SLEEP_REASONS:
-                    self._sleeps.labels(upstream, level, reason)
+                for reason in SleepReason:
+                    self._sleeps.labels(upstream, level, reason.value)
 
     def reloaded(self, *, went_well: bool) -> None:
         """Take that the configuration was read."""
@@ -236,23 +243,16 @@ class Telemetry:
         if ended.succeeded:
             self._wake_seconds.labels(upstream, ended.depth.value).observe(ended.took_s)
 
-    def sent_to_sleep(self, upstream: str) -> None:
-        """Take that an operator wants an engine asleep."""
-        self._sent_to_sleep.add(upstream)
+    def fell_asleep(self, upstream: str, asleep: FellAsleep) -> None:
+        """Count a sleep, and for whom it made room."""
+        level = SLEEP_LEVEL[asleep.level]
+        self._sleeps.labels(upstream, level, asleep.reason.value).inc()
+        if asleep.room_for:
+            self._evictions.labels(upstream, asleep.room_for).inc()
 
     def engine_changed(self, upstream: str, state: EngineState) -> None:
-        """Count a sleep; whoever looks hears of every state."""
-        before = self._states.get(upstream)
-        self._states[upstream] = state
+        """Tell whoever looks of every state."""
         self._since_s[upstream] = monotonic()
-        if state in SLEEP_LEVEL:
-            reason = "operator" if upstream in self._sent_to_sleep else "idle"
-            if before is not EngineState.FALLING_ASLEEP:
-                reason = "out_of_band"
-            if before is not None:  # else it slept already when we came
-                self._sleeps.labels(upstream, SLEEP_LEVEL[state], reason).inc()
-        if state is not EngineState.FALLING_ASLEEP:
-            self._sent_to_sleep.discard(upstream)
         for observe in self.observers:
             observe("engine", {"time": now(), "upstream": upstream, "state": state.value})
 

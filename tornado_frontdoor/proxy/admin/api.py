@@ -14,6 +14,7 @@ from tornado_frontdoor.core.decisions import Answered, EngineState, Reason, Refu
 from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.engines.base import STOPPED
 from tornado_frontdoor.proxy.admin.events import EventHub
+from tornado_frontdoor.proxy.admin.explain import explain
 from tornado_frontdoor.proxy.admin.guard import WRONG_TOKEN_DELAY_S, Denial, Guard
 from tornado_frontdoor.proxy.admin.view import file_of
 from tornado_frontdoor.proxy.downstream.client import Client
@@ -114,6 +115,8 @@ class Admin:
                 if path.startswith(prefix) and len(path) > len(prefix):
                     name = unquote(path.removeprefix(prefix))
                     return partial(answer, name, dict(parse_qsl(query)))
+        if client.method == "GET" and path.startswith("/admin/explain/"):
+            return partial(self._explain, unquote(path.removeprefix("/admin/explain/")))
         answers: dict[tuple[str, str], Callable[[], Found]] = {
             ("GET", "/admin/status"): self._status,
             ("POST", "/admin/reload"): self._reload,
@@ -175,6 +178,13 @@ class Admin:
         return _json(409, {"reloaded": False, "error": "\n".join(said)})
 
     # Showing
+
+    def _explain(self, name: str) -> Document:
+        upstream = self._upstream_of(name)
+        if upstream is None:
+            return _unknown(name)
+        since_s = self._telemetry.state_since_s(upstream.settings.key)
+        return _json(200, explain(upstream, since_s))
 
     def _status(self) -> Document:
         uptime_s = round(self.uptime_s(), 3)

@@ -6,17 +6,21 @@ step is commanded. An operator's request waits here for the gate's answer.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 
 from tornado_frontdoor.core.decisions import (
     Answered,
     Changed,
     Command,
+    FellAsleep,
     Note,
     Notice,
     Perform,
     Remember,
     RoomDecided,
+    SleepReason,
     Verdict,
     WakeEnded,
 )
@@ -27,6 +31,15 @@ from tornado_frontdoor.proxy.engine.journal import Journal
 from tornado_frontdoor.proxy.telemetry import Telemetry
 
 LOG = logging.getLogger("frontdoor")
+
+HISTORY = 50
+"""Happenings of each engine that are kept for operators."""
+WHY_ASLEEP = {
+    SleepReason.IDLE: "as nobody asked for it",
+    SleepReason.OPERATOR: "as an operator wanted it",
+    SleepReason.ROOM: "to make room for another engine",
+    SleepReason.OUT_OF_BAND: "and not through us",
+}
 
 
 class EngineExecutor:
@@ -49,6 +62,8 @@ class EngineExecutor:
         self._telemetry = telemetry
         self._granted = granted
         self._learned = learned
+        self.history: deque[tuple[str, str]] = deque(maxlen=HISTORY)
+        """What happened lately, oldest first: the instant (UTC) and words for a person."""
         self._requests: dict[tuple[str, int | None], list[asyncio.Future[Answered]]] = {}
 
     def change(self, key: UpstreamKey, canary: tuple[str, str], api_key: str | None) -> None:
@@ -68,22 +83,27 @@ class EngineExecutor:
                 self._granted(decision.owner)
             case Changed():
                 LOG.info("%s is %s", self._key, decision.state.value)
+                self._remind(f"it is {decision.state.value}")
                 self._telemetry.engine_changed(self._key, decision.state)
+            case FellAsleep():
+                self._fell_asleep(decision)
             case WakeEnded():
                 self._telemetry.wake_ended(self._key, decision)
+                how = "is over" if decision.succeeded else "failed"
+                depth, took_s = decision.depth.value, decision.took_s
+                self._remind(f"its wake from {depth} {how} after {took_s:.1f} s")
                 writing = self._journal.learn(self._address, self._learned())
                 writing.add_done_callback(self._complain)
             case Answered():
                 self._answer(decision)
             case Note():
                 LOG.warning("%s: %s", self._key, decision.text)
+                self._remind(decision.text)
 
     def request(self, name: str, level: int | None = None) -> "asyncio.Future[Answered]":
         """Return what will be the answer to an operator; ask before the gate is told."""
         future = asyncio.get_running_loop().create_future()
         self._requests.setdefault((name, level), []).append(future)
-        if name == "sleep":
-            self._telemetry.sent_to_sleep(self._key)
         return future
 
     async def close(self) -> None:
@@ -92,6 +112,18 @@ class EngineExecutor:
             why = "the front door is shutting down"
             self._answer(Answered(name, Verdict.FAILED, why, level))
         await self._control.close()
+
+    def _fell_asleep(self, asleep: FellAsleep) -> None:
+        self._telemetry.fell_asleep(self._key, asleep)
+        why = WHY_ASLEEP[asleep.reason]
+        if asleep.room_for:
+            why = f"to make room for {asleep.room_for}"
+        LOG.info("%s fell asleep at level %d, %s", self._key, asleep.level, why)
+        self._remind(f"it fell asleep at level {asleep.level}, {why}")
+
+    def _remind(self, text: str) -> None:
+        """Keep for operators what happened lately."""
+        self.history.append((datetime.now(UTC).isoformat(timespec="milliseconds"), text))
 
     def _remember(self, command: Remember) -> None:
         writing = self._journal.remember(self._address, command.memory)

@@ -1,0 +1,61 @@
+"""Why an engine is as it is, what a request now would set going, and what keeps it from that."""
+
+from typing import Any
+
+from tornado_frontdoor.core.decisions import EngineState
+from tornado_frontdoor.proxy.upstreams import Upstream
+
+_IS = {
+    EngineState.UNKNOWN: "nobody has been able to tell yet how it is",
+    EngineState.AWAKE: "it is awake and serves",
+    EngineState.FALLING_ASLEEP: "it is falling asleep",
+    EngineState.SLEEPING: "it sleeps, and its weights are in the memory of the host",
+    EngineState.OFFLOADED: "it sleeps, and its weights must be read again",
+    EngineState.STOPPED: "its process is ended",
+    EngineState.WAKING: "it is waking",
+    EngineState.DOWN: "nobody answers at its address",
+}
+_FULL = "would be refused: all places in its queue are taken"
+
+
+def explain(upstream: Upstream, since_s: float | None) -> dict[str, Any]:
+    """Return what `GET /admin/explain/X` answers. Times are UTC, the latest comes last."""
+    gate = upstream.keeper.gate
+    happenings = list(upstream.engine.history) if upstream.engine else []
+    return {
+        "upstream": upstream.settings.key,
+        "state": upstream.state,
+        "since_s": since_s,
+        "what": _IS[gate.state] + (" for now: it makes room" if gate.makes_room else ""),
+        "blocked_by": _blocked(upstream),
+        "a_request_now": _request_now(upstream),
+        "expected_wait_s": round(gate.expected_wait_s(gate.queued + 1), 1),
+        "in_flight": gate.in_flight,
+        "queued": gate.queued,
+        "history": [{"time": time, "text": text} for time, text in happenings],
+    }
+
+
+def _blocked(upstream: Upstream) -> str | None:
+    gate = upstream.keeper.gate
+    if gate.waits_for:
+        return f"it waits for {gate.waits_for}"
+    if gate.makes_room:
+        return "it lets those in flight end and then sleeps, so that another engine can wake"
+    return gate.wake_trouble()
+
+
+def _request_now(upstream: Upstream) -> str:
+    gate = upstream.keeper.gate
+    limits = gate.limits
+    taken = gate.in_flight + gate.cooling
+    if gate.state is EngineState.AWAKE and not gate.makes_room:
+        if limits.cap is None or (taken < limits.cap and not gate.queued):
+            return "would be sent to the engine at once"
+        what = "would wait for a slot"
+    elif gate.queued or gate.state in (EngineState.WAKING, EngineState.FALLING_ASLEEP):
+        what = "would wait until it is awake"
+    else:
+        what = "would wake it"
+    full = gate.queued >= limits.queue
+    return _FULL if full else f"{what}, at place {gate.queued + 1} of its queue"
