@@ -27,7 +27,7 @@ Commands:
   status      Show how the engines of a running front door are.
   wake        Wake an engine, by the name of its upstream or of a model of it.
   sleep       Put an engine to sleep, unless somebody is inside.
-  key new     Make a key for a client: the key on stdout, its hash for [keys.NAME] on stderr.
+  key         Make a key for a client: the key on stdout, its hash for [keys.NAME] on stderr.
   explain     Say why an engine is as it is, and what a request for it would set going.
   reload      Have a running front door read its configuration again, as SIGHUP does.
   health      Ask a public listener (else http://127.0.0.1:8080) whether it serves; says nothing.
