@@ -98,6 +98,25 @@ def test_url_is_normalised_and_keeps_the_port_as_written(url: str, normal: str) 
 
 
 @pytest.mark.parametrize(
+    ("url", "normal"),
+    [
+        ("http://GW:80/openai/", "http://gw:80/openai"),
+        ("https://gw/serving/Models", "https://gw/serving/Models"),
+        ("http://gw:8000/", "http://gw:8000"),
+    ],
+)
+def test_a_path_before_v1_is_kept_and_tells_no_origins_apart(url: str, normal: str) -> None:
+    assert normalised_url(url) == normal
+    assert parse_origin(url) == parse_origin(normal.partition("/")[0] + "//" + url.split("/")[2])
+
+
+@pytest.mark.parametrize("path", ["/v1", "/openai/v1/", "/a/../b", "//x", "/%2e", "/a b"])
+def test_a_path_that_requests_cannot_be_put_behind_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="must"):
+        normalised_url(f"http://gw{path}")
+
+
+@pytest.mark.parametrize(
     ("one", "other", "overlap"),
     [
         ("127.0.0.1:1", "127.0.0.1:1", True),

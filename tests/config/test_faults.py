@@ -81,7 +81,7 @@ SPOILED: dict[str, dict[str, str]] = {
             "upstreams.reasoning.url: must be http://HOST:PORT or https://HOST:PORT"
         ),
         'url = "http://engine-a:8000/v1"': (
-            "upstreams.reasoning.url: must not have a path (/v1): requests bring their own"
+            "upstreams.reasoning.url: must not have /v1 at its end: requests bring their own /v1"
         ),
         'url = "http://engine-a:8000?"': (
             "upstreams.reasoning.url: must not have a query or a fragment: write only scheme, "

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from types import SimpleNamespace
 
 import pytest
 from doorway import CHAT, doorway
@@ -113,5 +114,22 @@ def test_an_engines_address_is_for_operators_only() -> None:
                 assert b"port" not in reply.body
                 assert b"reasoning: the engine cannot be reached" in reply.body
                 assert "Failed to connect to 127.0.0.1" in door.lines[-1]["cause"]
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_behind_a_path_is_asked_there(kit: SimpleNamespace) -> None:
+    """KServe has its OpenAI routes behind `/openai`."""
+    asked: list[bytes] = []
+
+    async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head, _ = await kit.read_request(reader)
+        asked.append(head.split(b"\r\n")[0])
+        writer.write(kit.answer(b"{}"))
+
+    async def scenario() -> None:
+        async with kit.engine(engine) as served, doorway(url=f"{served.url}/openai/") as door:
+            assert (await door.call(CHAT, chat())).status == 200
+        assert asked == [b"POST /openai/v1/chat/completions HTTP/1.1"]
 
     asyncio.run(scenario())

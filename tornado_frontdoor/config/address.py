@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?")
+_PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/?")
 _ANY_HOST = {"0.0.0.0", "::"}  # noqa: S104 - recognised here, bound only when the operator writes it
 _HOST_LENGTH_MAX = 255
 
@@ -63,14 +64,13 @@ def parse_address(text: str) -> Address:
 
 
 def parse_origin(text: str) -> Origin:
-    """Read `http://HOST[:PORT]` or `https://HOST[:PORT]`; a trailing slash is allowed."""
+    """Read `http://HOST[:PORT]` or `https://HOST[:PORT]`; a path tells no origins apart."""
     parts = urlsplit(text)  # raises ValueError for unbalanced brackets
     if parts.scheme not in DEFAULT_PORTS or not text[len(parts.scheme) :].startswith("://"):
         raise ValueError("must be http://HOST:PORT or https://HOST:PORT")
     if "@" in parts.netloc:
         raise ValueError("must not hold credentials: write only scheme, host and port")
-    if parts.path not in {"", "/"}:
-        raise ValueError(f"must not have a path ({parts.path}): requests bring their own")
+    _check_prefix(parts.path)
     if "?" in text or "#" in text:
         raise ValueError("must not have a query or a fragment: write only scheme, host and port")
     host, port = _split(parts.netloc)
@@ -81,9 +81,18 @@ def parse_origin(text: str) -> Origin:
 def normalised_url(text: str) -> str:
     """Return the URL with scheme and host in lower case and no slash at its end."""
     origin = parse_origin(text)
+    parts = urlsplit(text)
     bare = f"{origin.scheme}://{_bracketed(origin.host)}"
-    written = text.rstrip("/").endswith(f":{origin.port}")
-    return f"{bare}:{origin.port}" if written else bare
+    written = parts.netloc.endswith(f":{origin.port}")
+    return (f"{bare}:{origin.port}" if written else bare) + parts.path.rstrip("/")
+
+
+def _check_prefix(path: str) -> None:
+    """Raise ValueError for a path that requests cannot be put behind."""
+    if path.rstrip("/").endswith("/v1"):
+        raise ValueError(f"must not have {path} at its end: requests bring their own /v1")
+    if not _PREFIX.fullmatch(path) or any(part in (".", "..") for part in path.split("/")):
+        raise ValueError(f"must have a plain path before /v1, or none, not {path}")
 
 
 def _split(text: str) -> tuple[str, str | None]:
