@@ -33,7 +33,9 @@ def translated(*calls: dict[str, Any], model: str = "") -> tuple[list[dict[str, 
             for call in calls:
                 headers = dict(call["headers"])
                 replies.append(
-                    await door.call(call["path"], call["body"], call["method"], **headers)
+                    await door.call(
+                        call["path"], json.dumps(call["body"]).encode(), call["method"], **headers
+                    )
                 )
             return [json.loads(body) for body in engine.bodies]
 
@@ -125,7 +127,9 @@ def test_a_whole_turn_asks_for_the_tool_and_then_says_what_the_tool_said() -> No
         async with doorway(cap=1, queue=0) as door:
             told = []
             for call in (QUESTION, RESULT):
-                reply = await door.call(call["path"], call["body"], **call["headers"])
+                reply = await door.call(
+                    call["path"], json.dumps(call["body"]).encode(), **call["headers"]
+                )
                 assert reply.status == 200
                 hold_to_the_grammar(reply.body)
                 told.append(events(reply.body))

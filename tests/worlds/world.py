@@ -140,7 +140,8 @@ class World:
         acts = draw_acts(self.rng)
         left_out = set(without)
         self.acts = [act for number, act in enumerate(acts) if number not in left_out]
-        self.loop = VirtualLoop(Random(seed))
+        self.seed = seed
+        self.loop: VirtualLoop
         self.network = Network()
         self.public, self.admin = 1, 2
         self.trace: list[str] = []
@@ -177,6 +178,7 @@ class World:
 
     def run(self) -> str:
         """Let it happen; return a digest of all that was told to whom and when."""
+        self.loop = VirtualLoop(Random(self.seed))
         root = logging.getLogger()
         handler = _Errors(self._troubles)
         root.addHandler(handler)
