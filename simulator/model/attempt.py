@@ -19,7 +19,6 @@ class Attempt(Ticket):
         "patience_s",
         "prompt",
         "queued",
-        "replica",
         "started_s",
         "work",
     )
@@ -35,7 +34,6 @@ class Attempt(Ticket):
     patience_s: float
     queued: bool
     """Whether it waits now."""
-    replica: int
     started_s: float
     """Instant at which a replica began with it."""
     first_token_s: float

@@ -1,6 +1,7 @@
 """What serves the admitted: replicas behind one address, or slots that are always free.
 
-Rule 1: the front door does not choose the replica; `balancing` models whatever stands between.
+Rule 1: with `least` the gate picks the replica, by the code of the front door; otherwise it does
+        not know of them, and `balancing` models whatever stands between.
 Rule 2: a request that finds no slot in its replica waits there, unseen by the front door: that is
         the hidden wait.
 """
@@ -15,8 +16,20 @@ from simulator.model.event_loop import EventLoop, Order
 from simulator.model.scenario import Scenario
 from simulator.traffic.distributions import unit
 from simulator.traffic.streams import Purpose, Streams
+from tornado_frontdoor.core.replicas import Engines
 
 _COMPLETION = int(Order.COMPLETION)
+
+
+def engines_of(scenario: Scenario) -> Engines | None:
+    """Return the replicas that the gate picks from, by number; None: it does not know of them.
+
+    Each is bounded by its slots, unless the cap is above them all, which only a simulation allows.
+    """
+    if scenario.replicas == 1 or scenario.balancing != "least" or scenario.always_has_slots:
+        return None
+    bound = scenario.slots if scenario.cap <= scenario.replicas * scenario.slots else inf
+    return Engines({str(number): bound for number in range(scenario.replicas)})
 
 
 class Backend(Protocol):
@@ -68,15 +81,13 @@ class ReplicaSet:
             )
             for _ in range(scenario.replicas)
         ]
-        self._inside = [0] * scenario.replicas
         self._armed_s = [inf] * scenario.replicas
         self._turn = 0
 
     def start(self, attempt: Attempt) -> None:
         """Take an attempt in now, at the replica that is picked."""
         at = self._picked(attempt)
-        attempt.replica = at
-        self._inside[at] += attempt.weight
+        attempt.replica = str(at)
         now = self._loop.time_s
         # One token first, so that its instant is known; work in seconds has no first token.
         first = 1.0 if self._by_tokens else attempt.work
@@ -93,9 +104,8 @@ class ReplicaSet:
 
     def abort(self, attempt: Attempt) -> None:
         """Drop an attempt whose client has left; its slot is free at once."""
-        at = attempt.replica
+        at = int(attempt.replica or 0)
         if self._replicas[at].abort(attempt, self._loop.time_s):
-            self._inside[at] -= attempt.weight
             self._settle(at)
 
     def _picked(self, attempt: Attempt) -> int:
@@ -103,7 +113,7 @@ class ReplicaSet:
         if count == 1:
             return 0
         if self._balancing == "least":
-            return self._inside.index(min(self._inside))
+            return int(attempt.replica or 0)
         if self._balancing == "random":
             streams = self._streams
             place = (streams.seed, streams.replication, Purpose.LATE, 1)
@@ -123,7 +133,6 @@ class ReplicaSet:
             elif what is What.STEPPED:
                 attempt.first_token_s = at_s
             else:
-                self._inside[at] -= attempt.weight
                 finished.append(attempt)
         next_s = replica.next_event()
         if next_s < self._armed_s[at]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from simulator.model.attempt import Attempt, again
 from simulator.model.event_loop import EventLoop, Order
 from simulator.model.records import Records
-from simulator.model.replicas import Backend, FreeSlots, ReplicaSet
+from simulator.model.replicas import Backend, FreeSlots, ReplicaSet, engines_of
 from simulator.model.scenario import Scenario, Tiers
 from simulator.model.sleeping_engine import SleepingEngine, StateTimes
 from simulator.traffic.distributions import unit
@@ -34,6 +34,7 @@ from tornado_frontdoor.core.decisions import (
     WakeEnded,
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
+from tornado_frontdoor.core.replicas import Replicas
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
 from tornado_frontdoor.engines.base import Report, StepResult
 from tornado_frontdoor.engines.vllm import KIND
@@ -93,7 +94,8 @@ def new_gate(scenario: Scenario, loop: EventLoop, streams: Streams) -> Gate:
         if scenario.tiers is None
         else SleepConfig(limits=wake_limits(scenario.tiers), kind=KIND)
     )
-    return Gate(SIMULATED, limits, loop, pacing, nap)
+    several = engines_of(scenario)
+    return Gate(SIMULATED, limits, loop, pacing, nap, several and Replicas(several, loop.now()))
 
 
 def wake_limits(tiers: Tiers) -> SleepPolicy:

@@ -37,15 +37,15 @@ _EIGHTEEN = {
     "barging": Patch("arrive", "and not self._queue and", "and"),
     "zombie": Patch("finish", _LEAVE),
     "late time-out": Patch("_expire_until", "> now", ">= now"),
-    "head-only expiry": Patch("_expire_until", "reason, events)", "reason, events); return"),
+    "head-only expiry": Patch("_expire_until", "now, events)", "now, events); return"),
     "grant before expiry": Patch(
         "_let_time_pass", _EXPIRE_UNTIL, f"{_GRANT}; {_EXPIRE_UNTIL}; return"
     ),
-    "cost ignored": Patch("_grant", "self._used + ticket.weight >", "self._used + 1 >"),
+    "cost ignored": Patch("_grant", "self._fits(ticket.weight)", "self._fits(1)"),
     "small one passes": Patch(
         "_grant",
         "next(iter(queue.values()))",
-        "min(queue.values(), key=lambda waiter: self._used + waiter.weight > self._cap)",
+        "min(queue.values(), key=lambda waiter: not self._fits(waiter.weight))",
     ),
     "one grant per event": Patch(
         "_grant", "arrived_s, paused_s))", "arrived_s, paused_s)); return"
@@ -55,9 +55,9 @@ _EIGHTEEN = {
     ),
     "pause leaks": Patch("_grant", "if self._paused:", "if False:"),
     "leaving the queue frees a slot": Patch("finish", _LEAVE, f"{_LEAVE}; self._used -= 1"),
-    "finish keeps a slot": Patch("finish", "-= ticket.weight", "-= ticket.weight - 1"),
+    "finish keeps a slot": Patch("_give_back", "-= ticket.weight", "-= ticket.weight - 1"),
     "double release": Patch("finish", "ticket.state = _GONE"),
-    "stuck head": Patch("change_limits", "if waiter.weight > self._cap", "if False"),
+    "stuck head": Patch("change_limits", "if waiter.weight > heaviest", "if False"),
     "a shorter queue evicts the oldest": Patch(
         "change_limits",
         _EXPIRE_BEFORE,
@@ -72,7 +72,7 @@ _EIGHTEEN = {
 _SEVEN = {
     "last come, first served": Patch("_grant", "iter(queue", "reversed(queue"),
     "freed slot not handed on": Patch("finish", "self._free(now, events)"),
-    "one over the cap": Patch("arrive", "weight <= self._cap", "weight <= self._cap + 1"),
+    "one over the cap": Patch("_fits", "weight > self._cap", "weight > self._cap + 1"),
     "a tie goes to the limit": Patch("_expire_before", ">= now", "> now"),
     "queue one too deep": Patch("arrive", "< self._places()", "<= self._places()"),
     "only the head can leave": Patch(
@@ -82,8 +82,10 @@ _SEVEN = {
 }
 _OURS = {
     "paused_s always 0": Patch("_grant", "self._paused_total_s - ticket.paused_mark_s", "0.0"),
-    "heavy newcomer counted as one": Patch("arrive", "self._used += weight", "self._used += 1"),
-    "too heavy blocks the queue": Patch("arrive", "elif weight > self._cap:", "elif False:"),
+    "heavy newcomer counted as one": Patch(
+        "_let_in", "self._used += ticket.weight", "self._used += 1"
+    ),
+    "too heavy blocks the queue": Patch("arrive", "elif weight > self._heaviest:", "elif False:"),
     "admitted while paused": Patch("arrive", "not self._paused and ", ""),
     "paused time of others counts": Patch("arrive", "self._paused_s(now)", "self._paused_total_s"),
     "awake clock runs while paused": Patch(
@@ -111,10 +113,7 @@ _OURS = {
     "drain admits newcomers": Patch("arrive", "if self._draining:", "if False:"),
     "drain from the tail": Patch("drain", "last=False", "last=True"),
     "wrong word for a paused expiry": Patch(
-        "_expire_until", "Reason.MODEL_WAKING if self._paused else ", ""
-    ),
-    "wrong word for a late expiry": Patch(
-        "_expire_before", "Reason.MODEL_WAKING if self._paused else ", ""
+        "_send_away", "Reason.MODEL_WAKING if self._paused else ", ""
     ),
     "second finish not counted": Patch("finish", "self.duplicate_finishes += 1"),
     "timer armed by another sum": Patch(
@@ -130,7 +129,7 @@ _COOLING = {
     "cooling ends at once": Patch("_cool_s", " + self.limits.cooling_limit_s", ""),
     "a cool slot waits for an arrival": Patch("next_deadline", "if self._cooling:", "if False:"),
     "the engine's sign is not heard": Patch("finish", "self._let_go(ticket)"),
-    "a sign frees one slot": Patch("_let_go", "self._used -= ticket.weight", "self._used -= 1"),
+    "a sign frees one slot": Patch("_let_go", "self._give_back(ticket)", "self._used -= 1"),
     "a slot is freed twice": Patch("_cool_until", "ticket.state = _GONE"),
     "cooling ends in silence": Patch("_cool_until", "events.append(Cooled(ticket))"),
     "one slot cools at a time": Patch("_cool_until", "while cooling and", "if cooling and"),

@@ -199,12 +199,14 @@ def test_it_says_where_it_listens_and_nothing_else(tmp_path: Path) -> None:
         process, public, admin = on.serve()
         assert ask(public, "/health")[1]["status"] == "ok"
         assert ask(admin, "/admin/status")[0] == 200
-        assert ask(public, "/v1/chat/completions", {"model": "reasoning"})[0] == 502
+        assert ask(public, "/v1/chat/completions", {"model": "reasoning"})[0] == 503
         process.signal(signal.SIGTERM)
         assert process.code() == 0
         assert process._lines.empty()
-        access = [json.loads(line) for line in process.errors.splitlines() if '"outcome"' in line]
-        assert [line["outcome"] for line in access] == ["upstream_error"]
+        lines = [json.loads(line) for line in process.errors.splitlines() if line[0] == "{"]
+        outcomes = [line["outcome"] for line in lines if "outcome" in line]
+        assert outcomes == ["model_waking"]
+        assert [line for line in lines if "is down" in line.get("message", "")]
         assert "Traceback" not in process.errors
 
 
@@ -366,7 +368,7 @@ def test_a_log_whose_reader_has_gone_stops_nobody(tmp_path: Path) -> None:
             process.stderr.close()
             for _ in range(3):
                 assert ask(port, "/v1/nothing")[0] == 404
-                assert ask(port, "/v1/chat/completions", {"model": "reasoning"})[0] == 502
+                assert ask(port, "/v1/chat/completions", {"model": "reasoning"})[0] == 503
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(10) == 0

@@ -17,7 +17,12 @@ from tornado_frontdoor.core.decisions import Outcome
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 FILES = sorted((ROOT / "conf").glob("*.toml"))
-DEFAULT_OF_ANOTHER_KEY = {("models.NAME", "served_name"): "the name of the table"}
+UNLESS = "none; required unless there are replicas"
+DEFAULT_OF_ANOTHER_KEY = {
+    ("models.NAME", "served_name"): "the name of the table",
+    ("upstreams.NAME", "url"): UNLESS,
+    ("upstreams.NAME.admission", "slots"): UNLESS,
+}
 
 
 class Setting(NamedTuple):

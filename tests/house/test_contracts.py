@@ -26,6 +26,7 @@ CONTRACTS = {
 MAY_BE_IMPORTED_BY_CORE = {
     *("dataclasses", "enum", "collections", "typing", "math", "heapq"),
     "fnmatch",  # names are matched with globs
+    "hashlib",  # one key goes to one replica, in every process
     "reprlib",  # values of any size are shown in a line
     "tornado_frontdoor",
 }

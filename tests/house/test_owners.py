@@ -16,8 +16,8 @@ CORE = Path(__file__).resolve().parents[2] / "tornado_frontdoor" / "core"
 MUTATORS = frozenset(
     "add append appendleft clear discard extend insert pop popitem remove setdefault update".split()
 )
-TICKETS = {"admission.py": {"ticket", "waiter", "head"}}
-"""What the controller calls the tickets that it writes to."""
+TICKETS = {"admission.py": {"ticket", "waiter", "head"}, "replicas.py": {"ticket"}}
+"""What the controller, and what picks an engine for it, call the tickets that they write to."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

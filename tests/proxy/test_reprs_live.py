@@ -29,6 +29,6 @@ def test_an_upstream_and_its_requests_tell_where_they_are() -> None:
             await door.at_rest()
             assert all(": over, " in repr(request) for request in requests)
             text = door.app.pool.current["text"]
-            assert ": awake, 0 in flight, 0 of 0 queued>" in repr(text)
+            assert ": awake, 0 in flight, 0 of 512 queued>" in repr(text)
 
     asyncio.run(scenario())

@@ -270,14 +270,17 @@ def hold_to_a_failure(reply: Reply, status: int, error_type: str) -> None:
     assert "retry-after" not in reply.headers
 
 
-def test_an_engine_that_refuses_connections_is_a_502_at_once() -> None:
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://no-such-host.invalid"])
+def test_an_engine_that_nobody_finds_is_a_503_that_says_when_to_come_back(url: str) -> None:
     async def scenario() -> None:
-        async with doorway(url="http://127.0.0.1:1") as door:
-            reply = await door.call(CHAT, chat())
-            hold_to_a_failure(reply, 502, "upstream_error")
+        async with doorway(url=url) as door:
+            for _ in range(2):  # the second does not even try
+                reply = await door.call(CHAT, chat())
+                assert (reply.status, reply.json["error"]["code"]) == (503, "model_waking")
+                assert reply.json["sleep_depth"] == "restarting"
+                assert reply.headers["retry-after"] == "15"
             assert reply.took_s < 0.5
-        async with doorway(url="http://no-such-host.invalid") as door:
-            hold_to_a_failure(await door.call(CHAT, chat()), 502, "upstream_error")
+            assert door.outcomes == ["model_waking"] * 2
 
     asyncio.run(scenario())
 

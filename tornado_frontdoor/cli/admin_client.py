@@ -95,6 +95,13 @@ def _explain(admin: str | None, model: str, *, as_json: bool) -> int:
     return 0
 
 
+def drain(given: Mapping[str, Any]) -> int:
+    """Send nobody new to one replica of a model or upstream; returns the exit code."""
+    replica, model = (quote(given[name], safe="") for name in ("--replica", "MODEL"))
+    path = f"/admin/drain/{model}?replica={replica}{'&undo=true' if given['--undo'] else ''}"
+    return run_command(lambda: _drain(given["--admin"], path))
+
+
 def reload(admin: str | None) -> int:
     """Have the configuration read again; returns the exit code."""
     return run_command(lambda: _reload(admin))
@@ -121,6 +128,16 @@ def _status(admin: str | None, *, as_json: bool) -> int:
         print(json.dumps(answer))
     else:
         Console().print(status_table(answer))
+    return 0
+
+
+def _drain(admin: str | None, path: str) -> int:
+    code, answer = _call("POST", admin, path, TIMEOUT_S)
+    if code != 200:
+        print(f"frontdoor: {_error(answer, code)}", file=sys.stderr)
+        return 1
+    for one in answer["replicas"]:
+        print(f"{one['url']}: {one['state']}, {one['taken']} of {one['slots']} slots taken")
     return 0
 
 

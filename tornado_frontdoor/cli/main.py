@@ -10,6 +10,7 @@ Usage:
   frontdoor wake MODEL [--admin URL] [--wait]
   frontdoor sleep MODEL [--level N] [--admin URL]
   frontdoor explain MODEL [--admin URL] [--json]
+  frontdoor drain MODEL --replica URL [--undo] [--admin URL]
   frontdoor reload [--admin URL]
   frontdoor key new NAME
   frontdoor health [URL]
@@ -29,6 +30,7 @@ Commands:
   sleep       Put an engine to sleep, unless somebody is inside.
   key         Make a key for a client: the key on stdout, its hash for [keys.NAME] on stderr.
   explain     Say why an engine is as it is, and what a request for it would set going.
+  drain       Send nobody new to one of several engines behind one name.
   reload      Have a running front door read its configuration again, as SIGHUP does.
   health      Ask a public listener (else http://127.0.0.1:8080) whether it serves; says nothing.
   stand-in    Run one engine that looks like vLLM and has no model.
@@ -60,6 +62,7 @@ Options:
   --admin URL               Admin listener of the front door that is meant; else $FRONTDOOR_ADMIN,
                             else http://127.0.0.1:8010. $FRONTDOOR_ADMIN_TOKEN is sent along.
   --wait                    Until it is awake, or has failed to wake.
+  --replica URL             Which of several engines behind one name; --undo: use it again.
   --level N                 1: weights into host memory; 2: weights dropped; 3: process ended.
   -h --help                 Show this text.
   --version                 Show the version.
@@ -152,6 +155,7 @@ def _run(given: list[str]) -> int:
         "wake": _wake,
         "sleep": _sleep,
         "explain": _explain,
+        "drain": _drain,
         "reload": _reload,
         "key": _key,
         "health": _health,
@@ -266,6 +270,12 @@ def _wake(arguments: Arguments) -> int:
     from tornado_frontdoor.cli import admin_client
 
     return admin_client.wake(arguments["--admin"], arguments["MODEL"], wait=arguments["--wait"])
+
+
+def _drain(arguments: Arguments) -> int:
+    from tornado_frontdoor.cli import admin_client
+
+    return admin_client.drain(arguments)
 
 
 def _sleep(arguments: Arguments) -> int:

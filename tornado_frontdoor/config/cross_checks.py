@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tornado_frontdoor.config.address import Address, Origin, parse_origin
-from tornado_frontdoor.config.faults import did_you_mean, shown, spell
+from tornado_frontdoor.config.faults import KeyPath, did_you_mean, shown, spell
+from tornado_frontdoor.config.fields import REQUIRED
 from tornado_frontdoor.config.parsing import Found
 from tornado_frontdoor.core.catalog import Catalog, Target
 from tornado_frontdoor.core.request import UpstreamKey
@@ -23,8 +24,10 @@ def find_contradictions(data: Data, raw: Data) -> Iterator[Found]:
     yield from _tls(_table(data, "server"))
     yield from _surfaces(_table(data, "surfaces"))
     for key, upstream in _tables(data, "upstreams").items():
-        yield from _admission(key, _table(upstream, "admission"))
-        yield from _process(key, upstream, _table(_table(raw, "upstreams"), key))
+        own = _table(_table(raw, "upstreams"), key)
+        yield from _replicas(key, upstream, own, clustered="cluster" in raw)
+        yield from _admission(key, _table(upstream, "admission"), _slots(upstream))
+        yield from _process(key, upstream, own)
         yield from _sleep(key, upstream, _table(_table(raw, "upstreams"), key))
     yield from _addresses(data)
     yield from _served(data, raw)
@@ -79,8 +82,39 @@ def _surfaces(surfaces: Data) -> Iterator[Found]:
         yield ("surfaces",), "must serve at least one of openai and anthropic"
 
 
-def _admission(key: str, admission: Data) -> Iterator[Found]:
-    cap, slots = admission.get("cap"), admission.get("slots")
+def _replicas(key: str, upstream: Data, raw: Data, *, clustered: bool) -> Iterator[Found]:
+    path, admission = ("upstreams", key), _table(raw, "admission")
+    if clustered and "replicas" in raw:
+        yield (*path, "replicas"), "cannot be had with [cluster]: give each engine an upstream"
+    if "sleep" in raw and "hold_restarting_s" in raw:
+        yield (*path, "hold_restarting_s"), "belongs to the sleep table where there is one"
+    if "replicas" not in raw:
+        if "url" not in raw:
+            yield (*path, "url"), REQUIRED
+        if isinstance(raw.get("admission"), Mapping) and "slots" not in admission:
+            yield (*path, "admission", "slots"), REQUIRED
+        return
+    if "url" in raw:
+        yield (*path, "url"), "must not stand beside replicas, which have their own"
+    if upstream.get("replicas") == ():
+        yield (*path, "replicas"), "must have at least 1 item"
+    if "slots" in admission:
+        yield (*path, "admission", "slots"), "must not stand beside replicas: it is their sum"
+    if "sleep" in raw:
+        yield (*path, "sleep"), "cannot stand beside replicas: engines that sleep have one address"
+
+
+def _slots(upstream: Data) -> int | None:
+    """Return the sequences that the engines run at once; None: not told, or unfit."""
+    replicas = upstream.get("replicas")
+    if replicas:
+        return sum(int(replica.slots) for replica in replicas)
+    slots: int = _table(upstream, "admission").get("slots", 0)
+    return slots or None
+
+
+def _admission(key: str, admission: Data, slots: int | None) -> Iterator[Found]:
+    cap = admission.get("cap")
     if cap is not None and slots is not None and cap >= slots:
         yield (
             ("upstreams", key, "admission", "cap"),
@@ -124,17 +158,23 @@ def _addresses(data: Data) -> Iterator[Found]:
     listeners = {name: server.get(name) for name in ("listen", "admin_listen")}
     owners: dict[Origin, str] = {}
     for key, upstream in _tables(data, "upstreams").items():
-        url = upstream.get("url")
-        if url is None:
-            continue
-        path = ("upstreams", key, "url")
-        origin = parse_origin(url)
-        owner = owners.setdefault(origin, key)
-        if owner != key:
-            yield path, f"is the address of upstreams.{spell((owner,))} too: one address, one table"
-        for name, listener in listeners.items():
-            if listener and listener.overlaps(Address(origin.host, origin.port)):
-                yield path, f"is the front door's own server.{name} ({listener})"
+        for path, url in _urls(key, upstream):
+            origin = parse_origin(url)
+            if origin in owners:
+                owner = spell((owners[origin],))
+                yield path, f"is the address of upstreams.{owner} too: one address, one table"
+            owners.setdefault(origin, key)
+            for name, listener in listeners.items():
+                if listener and listener.overlaps(Address(origin.host, origin.port)):
+                    yield path, f"is the front door's own server.{name} ({listener})"
+
+
+def _urls(key: str, upstream: Data) -> Iterator[tuple[KeyPath, str]]:
+    """Yield every address of an upstream, and where it stands."""
+    if upstream.get("url"):
+        yield ("upstreams", key, "url"), upstream["url"]
+    for index, replica in enumerate(upstream.get("replicas") or ()):
+        yield ("upstreams", key, "replicas", index, "url"), replica.url
 
 
 def _served(data: Data, raw: Data) -> Iterator[Found]:

@@ -93,7 +93,7 @@ def _upstream_warnings(upstream: UpstreamSettings) -> list[str]:
 
 def _upstream_lines(upstream: UpstreamSettings) -> list[str]:
     return [
-        f"upstream {upstream.key} at {upstream.url}",
+        f"upstream {upstream.key} at {', '.join(upstream.urls)}",
         f"  admission  {_admission_words(upstream.admission)}",
         f"  sleep      {_sleep_words(upstream.sleep)}",
         f"  silence    {_silence_words(upstream)}",
@@ -161,6 +161,8 @@ def _upstream_json(upstream: UpstreamSettings) -> Json:
     admission, sleep = upstream.admission, upstream.sleep
     return {
         "url": upstream.url,
+        "replicas": [{"url": one.url, "slots": one.slots} for one in upstream.replicas],
+        "pick": upstream.pick,
         "slots": admission.slots if admission else None,
         "cap": admission.cap if admission else None,
         "queue": admission.queue if admission else None,

@@ -14,7 +14,7 @@ from marshmallow import fields
 
 from tornado_frontdoor.config.address import Address
 from tornado_frontdoor.config.fields import JsonSchema, Value
-from tornado_frontdoor.config.schemas import File, Named, Table
+from tornado_frontdoor.config.schemas import File, Named, Table, Tables
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 """What taplo, and so most editors, read."""
@@ -38,6 +38,7 @@ def _of_table(table: Table) -> JsonSchema:
         "properties": {name: _of_field(field) for name, field in table.fields.items()},
         "additionalProperties": False,
         **({"required": required} if required else {}),
+        **({"anyOf": [{"required": [name]} for name in table.one_of]} if table.one_of else {}),
     }
 
 
@@ -48,6 +49,8 @@ def _of_field(field: fields.Field[Any]) -> JsonSchema:
         return {"type": "object", **least, "additionalProperties": tables}
     if isinstance(field, fields.Nested) and isinstance(field.schema, Table):
         return _of_table(field.schema)
+    if isinstance(field, Tables):
+        return {"type": "array", "minItems": 1, "items": _of_field(field.inner)}
     describe: Callable[[], JsonSchema] | None = getattr(field, "json_schema", None)
     found = describe() if describe is not None else {}
     kind = getattr(field, "kind", Value.kind)

@@ -26,6 +26,7 @@ from tornado_frontdoor.config.settings import (
     LogSettings,
     ModelSettings,
     ProcessSettings,
+    ReplicaSettings,
     RouteSettings,
     ServerSettings,
     Settings,
@@ -178,6 +179,13 @@ def _upstream(path: Path, name: str, table: Mapping[str, Any]) -> UpstreamSettin
         built["process"] = replace(process, log_file=_from(path, process.log_file))
     key_file = table["api_key_file"]
     built["api_key_file"] = None if key_file is None else _from(path, key_file)
+    replicas: tuple[ReplicaSettings, ...] = table["replicas"]
+    if replicas:
+        built["url"] = replicas[0].url
+        admission = built["admission"]
+        if isinstance(admission, AdmissionSettings):
+            slots = sum(replica.slots for replica in replicas)
+            built["admission"] = replace(admission, slots=slots)
     return UpstreamSettings(key=UpstreamKey(name), **{**table, **built})
 
 

@@ -6,6 +6,7 @@ table has exactly the fields of its class; `Table` sees to the first and a test 
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from marshmallow import Schema, fields, validate
@@ -49,6 +50,8 @@ class Table(Schema):
     """A table of the file. Unknown keys are faults; `holds` is the class with the defaults."""
 
     holds: ClassVar[type[Any]]
+    one_of: ClassVar[tuple[str, ...]] = ()
+    """Keys of which one must be there, for editors; `cross_checks.py` says so to people."""
     error_messages = {"type": NOT_A_TABLE, "unknown": "is unknown"}  # noqa: RUF012 - marshmallow's
 
     def on_bind_field(self, field_name: str, field_obj: fields.Field[Any]) -> None:
@@ -98,6 +101,24 @@ class Named(fields.Dict):
                 else {"load_default": dict}
             ),
         )
+
+
+class Tables(fields.List[Any]):
+    """A list of tables of one kind; the settings hold it as a tuple."""
+
+    kind = "a list of tables, each with url and slots"
+
+    def __init__(self, table: type[Table]) -> None:
+        super().__init__(
+            fields.Nested(table), error_messages={"invalid": "must be a list of tables"}
+        )
+        self._table = table
+
+    def _deserialize(  # type: ignore[override]  # a tuple for a list: settings are frozen
+        self, value: object, attr: str | None, data: Mapping[str, Any] | None, **kwargs: object
+    ) -> tuple[Any, ...]:
+        items: list[dict[str, Any]] = super()._deserialize(value, attr, data, **kwargs) or []  # type: ignore[assignment]
+        return tuple(self._table.holds(**item) for item in items)
 
 
 class ServerTable(Table):
@@ -154,7 +175,7 @@ class AdmissionTable(Table):
 
     holds = settings.AdmissionSettings
 
-    slots = Whole(2, SEQUENCES_MAX, required=True)
+    slots = Whole(2, SEQUENCES_MAX)
     cap = Whole(1, SEQUENCES_MAX, required=True)
     queue = Whole(0, PLACES_MAX, required=True)
     queue_timeout_s = Number(above=0, most=YEAR_S, required=True)
@@ -206,13 +227,27 @@ class GpuTable(Table):
     priority = Whole(-1000, 1000)
 
 
+class ReplicaTable(Table):
+    """One of `[upstreams.X] replicas`."""
+
+    holds = settings.ReplicaSettings
+
+    url = OriginUrl(required=True)
+    slots = Whole(1, SEQUENCES_MAX, required=True)
+
+
 class UpstreamTable(Table):
     """`[upstreams.X]`."""
 
     holds = settings.UpstreamSettings
+    one_of = ("url", "replicas")
 
     engine = EngineName()
-    url = OriginUrl(required=True)
+    url = OriginUrl()
+    replicas = Tables(ReplicaTable)
+    pick = ChoiceField("least", "affinity")
+    probe_period_s = Number(least=0, most=YEAR_S)
+    hold_restarting_s = Number(least=0, most=YEAR_S)
     connect_timeout_s = Number(above=0, most=YEAR_S)
     read_timeout_s = Number(above=0, most=YEAR_S)
     chunk_timeout_s = Number(above=0, most=YEAR_S)

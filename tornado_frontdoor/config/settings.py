@@ -93,9 +93,10 @@ class SurfaceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionSettings:
-    """`[upstreams.X.admission]`: no field has a default, a silent limit is a surprise."""
+    """`[upstreams.X.admission]`: no limit has a default, a silent one is a surprise."""
 
-    slots: int
+    slots: int = 0
+    """Never 0: the sum of those of the replicas, where there are some."""
     cap: int
     queue: int
     queue_timeout_s: float
@@ -155,15 +156,28 @@ class GpuSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings:
+    """One of `[upstreams.X] replicas`: an engine, and the sequences that it runs at once."""
+
+    url: str
+    slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamSettings:
-    """`[upstreams.X]`: one address, and so one gate."""
+    """`[upstreams.X]`: one gate, before one address or several."""
 
     key: UpstreamKey
     """The table's name."""
     engine: str = DEFAULT_KIND
     """The kind of engine: one of `engines.kinds()`."""
-    url: str
-    """Scheme and host in lower case, no slash at the end; never equal to another upstream's."""
+    url: str = ""
+    """Scheme and host in lower case, no slash at the end; never equal to another upstream's. That
+    of the first replica where there are some, never empty."""
+    replicas: tuple[ReplicaSettings, ...] = ()
+    pick: Literal["least", "affinity"] = "least"
+    probe_period_s: float = 2
+    hold_restarting_s: float = 0
     connect_timeout_s: float = 5
     read_timeout_s: float = 900
     chunk_timeout_s: float = 120
@@ -175,6 +189,11 @@ class UpstreamSettings:
     sleep: SleepSettings | None = None
     gpu: GpuSettings | None = None
     process: ProcessSettings | None = None
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """All addresses behind it."""
+        return tuple(replica.url for replica in self.replicas) or (self.url,)
 
     def read_api_key(self) -> str | None:
         """Read the key that the engine asks for; None: it asks for none that we know.

@@ -36,19 +36,13 @@ once those are let in whom a slot that has cooled makes room for.
 from collections import OrderedDict
 from collections.abc import Sequence
 from math import inf
-from typing import NamedTuple
 
-from tornado_frontdoor.core.decisions import Admit, Cooled, Reason
+from tornado_frontdoor.core.decisions import AdmissionEvent, Admit, Cooled, Reason, Rejected
 from tornado_frontdoor.core.limits import AdmissionLimits
-from tornado_frontdoor.core.request import Ticket, TicketState
+from tornado_frontdoor.core.replicas import Replicas
+from tornado_frontdoor.core.request import Ticket, TicketError, TicketState
 
-__all__ = [
-    "AdmissionController",
-    "AdmissionEvent",
-    "AdmissionLimits",
-    "Rejected",
-    "TicketError",
-]
+__all__ = ["AdmissionController", "AdmissionEvent", "AdmissionLimits", "Rejected", "TicketError"]
 
 _NEW = TicketState.NEW
 _QUEUED = TicketState.QUEUED
@@ -57,18 +51,6 @@ _COOLING = TicketState.COOLING
 _GONE = TicketState.GONE
 
 
-class TicketError(Exception):
-    """A bug of the driver: a ticket was put into a queue for a second time."""
-
-
-class Rejected(NamedTuple):
-    """A ticket that is gone without having been in flight, and why."""
-
-    ticket: Ticket
-    reason: Reason
-
-
-AdmissionEvent = Admit | Rejected | Cooled
 _NOTHING: tuple[AdmissionEvent, ...] = ()
 
 
@@ -79,7 +61,8 @@ class AdmissionController:
     `now` is the instant of the call in monotonic seconds; it never goes back.
     """
 
-    def __init__(self, limits: AdmissionLimits) -> None:
+    def __init__(self, limits: AdmissionLimits, replicas: Replicas | None = None) -> None:
+        self._replicas = replicas
         self._queue: OrderedDict[int, Ticket] = OrderedDict()
         self._cooling: OrderedDict[int, Ticket] = OrderedDict()
         self._arrivals = 0
@@ -166,13 +149,11 @@ class AdmissionController:
         weight = ticket.weight
         if self._draining:
             self._reject(ticket, Reason.DRAINING, events)
-        elif weight > self._cap:
+        elif weight > self._heaviest:
             # It could never run, so it must not stand at the head and block everyone behind it.
             self._reject(ticket, Reason.BAD_REQUEST, events)
-        elif not self._paused and not self._queue and self._used + weight <= self._cap:
-            ticket.state = _IN_FLIGHT
-            ticket.admitted_s = now
-            self._used += weight
+        elif not self._paused and not self._queue and self._fits(weight):
+            self._let_in(ticket, now)
             events.append(Admit(ticket, waited_s, 0.0))
         elif len(self._queue) < self._places():
             ticket.state = _QUEUED
@@ -197,7 +178,7 @@ class AdmissionController:
         """End a ticket, wherever it is; returns whom that lets in."""
         state = ticket.state
         if state is _IN_FLIGHT:
-            self._used -= ticket.weight
+            self._give_back(ticket)
             assert self._used >= 0
         elif state is _QUEUED:
             del self._queue[ticket.number]
@@ -278,12 +259,14 @@ class AdmissionController:
     def change_limits(self, limits: AdmissionLimits, now: float) -> Sequence[AdmissionEvent]:
         """Take new limits at once. Nobody in flight is touched, nobody who waits loses a place.
 
-        Only a waiter that is now heavier than the cap is turned away: it could never run.
+        Only a waiter that is now heavier than what fits is turned away: it could never run. To be
+        called with the same limits when replicas have come, gone, or are drained no more.
         """
         self._take(limits)
         events: list[AdmissionEvent] = []
         self._cool_until(now, events)
-        for ticket in [waiter for waiter in self._queue.values() if waiter.weight > self._cap]:
+        heaviest = self._heaviest
+        for ticket in [waiter for waiter in self._queue.values() if waiter.weight > heaviest]:
             del self._queue[ticket.number]
             self._reject(ticket, Reason.BAD_REQUEST, events)
         self._expire_before(now, events)
@@ -291,6 +274,28 @@ class AdmissionController:
         return events
 
     # How
+
+    @property
+    def _heaviest(self) -> float:
+        """The greatest weight that can ever run."""
+        return self._cap if self._replicas is None else min(self._cap, self._replicas.heaviest)
+
+    def _fits(self, weight: int) -> bool:
+        if self._used + weight > self._cap:
+            return False
+        return self._replicas is None or self._replicas.has_room(weight)
+
+    def _let_in(self, ticket: Ticket, now: float) -> None:
+        ticket.state = _IN_FLIGHT
+        ticket.admitted_s = now
+        self._used += ticket.weight
+        if self._replicas is not None:
+            self._replicas.place(ticket)
+
+    def _give_back(self, ticket: Ticket) -> None:
+        self._used -= ticket.weight
+        if self._replicas is not None:
+            self._replicas.give_back(ticket)
 
     def _take(self, limits: AdmissionLimits) -> None:
         self.limits = limits
@@ -308,7 +313,7 @@ class AdmissionController:
 
     def _let_go(self, ticket: Ticket) -> None:
         del self._cooling[ticket.number]
-        self._used -= ticket.weight
+        self._give_back(ticket)
         self._used_cooling -= ticket.weight
         assert self._used_cooling >= 0
 
@@ -343,38 +348,36 @@ class AdmissionController:
         queue = self._queue
         while queue:
             ticket = next(iter(queue.values()))
-            if self._used + ticket.weight > self._cap:
+            if not self._fits(ticket.weight):
                 return
             del queue[ticket.number]
-            ticket.state = _IN_FLIGHT
-            ticket.admitted_s = now
-            self._used += ticket.weight
+            self._let_in(ticket, now)
             paused_s = self._paused_total_s - ticket.paused_mark_s
             events.append(Admit(ticket, now - ticket.arrived_s, paused_s))
 
     def _expire_until(self, now: float, events: list[AdmissionEvent]) -> None:
         """Turn away those whose limit is now or has passed."""
-        reason = Reason.MODEL_WAKING if self._paused else Reason.QUEUE_TIMEOUT
         queue = self._queue
         while queue:
             ticket = next(iter(queue.values()))
             if self._deadline(ticket) > now:
                 return
-            del queue[ticket.number]
-            ticket.paused_s = self._paused_s(now) - ticket.paused_mark_s
-            self._reject(ticket, reason, events)
+            self._send_away(ticket, now, events)
 
     def _expire_before(self, now: float, events: list[AdmissionEvent]) -> None:
         """Turn away those whose limit has passed: the timer was late, and a decision stands."""
-        reason = Reason.MODEL_WAKING if self._paused else Reason.QUEUE_TIMEOUT
         queue = self._queue
         while queue:
             ticket = next(iter(queue.values()))
             if self._deadline(ticket) >= now:
                 return
-            del queue[ticket.number]
-            ticket.paused_s = self._paused_s(now) - ticket.paused_mark_s
-            self._reject(ticket, reason, events)
+            self._send_away(ticket, now, events)
+
+    def _send_away(self, ticket: Ticket, now: float, events: list[AdmissionEvent]) -> None:
+        del self._queue[ticket.number]
+        ticket.paused_s = self._paused_s(now) - ticket.paused_mark_s
+        reason = Reason.MODEL_WAKING if self._paused else Reason.QUEUE_TIMEOUT
+        self._reject(ticket, reason, events)
 
     def _cool_s(self, ticket: Ticket) -> float:
         """Return when a ticket has cooled for long enough, whatever its engine says."""

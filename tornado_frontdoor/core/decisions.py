@@ -133,10 +133,20 @@ class Refuse(NamedTuple):
     refusal: Refusal
 
 
+class Rejected(NamedTuple):
+    """A ticket that is gone without having been in flight, and why."""
+
+    ticket: Ticket
+    reason: Reason
+
+
 class Cooled(NamedTuple):
     """The ticket is gone: its slots have cooled for `cooling_limit_s`, and no sign came."""
 
     ticket: Ticket
+
+
+AdmissionEvent = Admit | Rejected | Cooled
 
 
 class EngineState(Enum):

@@ -9,8 +9,7 @@ The two machines are joined in one place, `_settle`: capacity is 0 while the eng
 and the wake machine hears how many are inside.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from math import inf
 
 from tornado_frontdoor.core.admission import AdmissionController, AdmissionEvent, Rejected
@@ -20,7 +19,6 @@ from tornado_frontdoor.core.decisions import (
     Decision,
     EngineState,
     FellAsleep,
-    JournalEntry,
     Outcome,
     Reason,
     Refusal,
@@ -30,16 +28,18 @@ from tornado_frontdoor.core.decisions import (
     SleepReason,
     WakeEnded,
 )
-from tornado_frontdoor.core.gpu_ledger import GpuLedger
+from tornado_frontdoor.core.gate_reader import GateReader
 from tornado_frontdoor.core.gpu_occupant import Occupant
 from tornado_frontdoor.core.limits import AdmissionLimits
-from tornado_frontdoor.core.refusals import admission_refusal, waking_refusal
+from tornado_frontdoor.core.refusals import admission_refusal, down_refusal, waking_refusal
+from tornado_frontdoor.core.replicas import Engines, Replicas
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
 from tornado_frontdoor.core.retry_after import Randomness, RetryAfterEstimator, WakeEstimates
 from tornado_frontdoor.core.room_seat import RoomSeat
+from tornado_frontdoor.core.sleep_config import GateError, SleepConfig
 from tornado_frontdoor.core.wake.machine import Gpu, WakeOrder, WakeStateMachine
 from tornado_frontdoor.core.wake.policy import SleepPolicy
-from tornado_frontdoor.engines.base import EngineKind, Report
+from tornado_frontdoor.engines.base import Report
 
 __all__ = ["AdmissionLimits", "Gate", "GateError", "SleepConfig", "SleepPolicy"]
 
@@ -47,30 +47,13 @@ _SUSPICIOUS = (Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_TIMEOUT)
 """Ends after which the engine is probed: it may have been put to sleep out of band."""
 
 
-class GateError(Exception):
-    """A bug of the driver: it asks a gate to wake whose engine never sleeps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SleepConfig:
-    """What a gate needs where its engine can sleep; `gpus` is shared by all gates."""
-
-    limits: SleepPolicy
-    kind: EngineKind
-    gpus: GpuLedger = field(default_factory=GpuLedger)
-    owner: str = ""
-    """Who holds GPUs: the engine's address, which outlives its name; the gate's key if empty."""
-    memory: JournalEntry | None = None
-    """What an earlier front door wrote down last."""
-    learned_s: Mapping[str, float] = field(default_factory=dict)
-    """What its `learned_s` gave."""
-
-
-class Gate:
+class Gate(GateReader):
     """The only way to an upstream, whatever route or dialect a request came by.
 
-    Without `nap` the engine counts as awake always, and the calls about waking raise GateError.
-    With it the gate starts closed, and its first deadline is now: it wants to look.
+    Without `nap` the engine counts as awake, and the calls about waking raise GateError. With it
+    the gate starts closed, and its first deadline is now: it wants to look. `replicas` are the
+    engines where the gate is to pick one and to know whether they are there: while none is,
+    capacity is 0, and callers wait for their `hold_down_s`. What can be asked is in `GateReader`.
     """
 
     def __init__(
@@ -80,10 +63,12 @@ class Gate:
         clock: Clock,
         rng: Randomness,
         nap: SleepConfig | None = None,
+        replicas: Replicas | None = None,
     ) -> None:
         self.key = key
         self._clock = clock
-        self._admission = AdmissionController(limits)
+        self.replicas = replicas
+        self._admission = AdmissionController(limits, replicas)
         self._pacer = RetryAfterEstimator(rng)
         self._wake: WakeStateMachine | None = None
         self._estimates = WakeEstimates(nap.learned_s if nap else None)
@@ -97,134 +82,6 @@ class Gate:
             self._hold_s = 0.0
             # Nothing leaves it yet: it may claim the GPU on which a transition had begun.
             self._settle(self._wake, (), (), now)
-
-    # What can be asked: always computed from state, never counted alongside it
-
-    @property
-    def limits(self) -> AdmissionLimits:
-        """The limits in force."""
-        return self._admission.limits
-
-    @property
-    def in_flight(self) -> int:
-        """Slots taken now."""
-        return self._admission.in_flight
-
-    @property
-    def cooling(self) -> int:
-        """Slots of requests that were broken off, and that the engine may still work on."""
-        return self._admission.cooling
-
-    @property
-    def queued(self) -> int:
-        """Tickets that wait now."""
-        return self._admission.queued
-
-    @property
-    def duplicate_finishes(self) -> int:
-        """How often a ticket was finished that was gone already; above 0 is a driver's bug."""
-        return self._admission.duplicate_finishes
-
-    @property
-    def oldest_wait_s(self) -> float | None:
-        """Return how long the one waits who has waited longest; None: nobody waits."""
-        head = self._admission.head
-        return None if head is None else self._clock.now() - head.arrived_s
-
-    def expected_wait_s(self, place: int) -> float:
-        """Return how long whoever is at a place in line (1: next) will wait, by what was seen."""
-        cap, wake = self.limits.cap, self._wake
-        wait_s = place * self._pacer.interval_s(cap) if cap else 0.0
-        if wake is None or wake.depth is None:
-            return wait_s
-        began_s = wake.transition.began_s if wake.transition else None
-        since_s = 0.0 if began_s is None else self._clock.now() - began_s
-        return wait_s + self._estimates.expected_s(wake.depth, since_s)
-
-    def __repr__(self) -> str:
-        flying = f"in_flight={self.in_flight}/{self.limits.cap or '-'}"
-        return f"<Gate {self.key} {self.state.value} {flying} queued={self.queued}>"
-
-    def waiting(self) -> tuple[Ticket, ...]:
-        """Return the queue, head first."""
-        return self._admission.waiting()
-
-    def next_deadline(self) -> float | None:
-        """Return the instant at which `expire` must be called, or None."""
-        deadline_s = self._admission.next_deadline()
-        if self._wake is None:
-            return deadline_s
-        wake_s = min(self._wake.next_deadline(), self._seat.next_deadline())
-        if deadline_s is None:
-            return None if wake_s == inf else wake_s
-        return min(deadline_s, wake_s)
-
-    @property
-    def state(self) -> EngineState:
-        """What is known of the engine."""
-        return EngineState.AWAKE if self._wake is None else self._wake.state
-
-    @property
-    def sleep_depth(self) -> SleepDepth | None:
-        """How far the engine is from serving; None while it is awake."""
-        return None if self._wake is None else self._wake.depth
-
-    @property
-    def sleep_policy(self) -> SleepPolicy | None:
-        """The policy in force; None: the engine is never slept."""
-        return None if self._wake is None else self._wake.policy
-
-    @property
-    def sleep_support(self) -> bool | None:
-        """Whether the engine can sleep; None until that was found out."""
-        return False if self._wake is None else self._wake.engine.support
-
-    @property
-    def sleep_fault(self) -> str | None:
-        """Why level 2 is not used any more, if so."""
-        return None if self._wake is None else self._wake.engine.reload_fault
-
-    @property
-    def sleep_levels(self) -> frozenset[int]:
-        """How deep its kind of engine can be put to sleep."""
-        return frozenset() if self._wake is None else self._wake.levels
-
-    @property
-    def wake_step(self) -> str | None:
-        """Where a transition is, or `gpu` while it waits for that; None: there is none."""
-        return None if self._wake is None else self._wake.step
-
-    @property
-    def waits_for(self) -> str | None:
-        """What of its GPUs the engine waits for, in words; None: nothing."""
-        return None if self._wake is None else self._seat.waits_for
-
-    def wake_trouble(self) -> str | None:
-        """Say why no wake begins although it is wanted, if the last one failed."""
-        return None if self._wake is None else self._seat.trouble(self._clock.now())
-
-    @property
-    def makes_room(self) -> bool:
-        """Whether nobody is admitted any more, so that another engine can wake."""
-        return self._wake is not None and self._seat.makes_room
-
-    @property
-    def wakes_total(self) -> int:
-        """Sequences begun that wake the engine."""
-        return 0 if self._wake is None else self._wake.wakes_total
-
-    @property
-    def learned_s(self) -> dict[str, float]:
-        """How long the engine takes to be awake again, by `SleepDepth` value; what is known of it.
-
-        To be kept, for the next front door.
-        """
-        return self._estimates.export()
-
-    def idle_for_s(self) -> float | None:
-        """Return the time since a request last came or ended; None: there was none."""
-        now = self._clock.now()
-        return None if self._last_request_s is None else now - self._last_request_s
 
     # What can happen
 
@@ -295,6 +152,30 @@ class Gate:
         if self._wake is not None and wake is not None:
             self._wake.change_policy(wake)
         return self._joined(moves, (), now)
+
+    # What can happen to one of several engines, or to one that never sleeps
+
+    def engine_seen(self, name: str, *, up: bool) -> Sequence[Decision]:
+        """Take that an engine has answered, or that nobody listens: then nobody is sent there."""
+        now = self._clock.now()
+        self._several().seen(name, now, up=up)
+        return self._match_replicas(now)
+
+    def drain_engine(self, name: str, *, undo: bool = False) -> Sequence[Decision]:
+        """Send nobody new to one of the engines, or send them again; who is on it stays."""
+        now = self._clock.now()
+        self._several().drain(name, undo=undo)
+        return self._match_replicas(now)
+
+    def move(self, ticket: Ticket) -> bool:
+        """Give a ticket in flight, of which nothing was sent, to another engine that has room."""
+        return self.replicas is not None and self.replicas.move(ticket)
+
+    def change_engines(self, engines: Engines) -> Sequence[Decision]:
+        """Have other engines from now on; who is on one that goes stays on it to the end."""
+        now = self._clock.now()
+        self._several().change(engines, now)
+        return self._match_replicas(now)
 
     # What can happen to an engine that sleeps
 
@@ -382,6 +263,20 @@ class Gate:
             raise GateError(f"{self.key} has no sleep table")
         return self._wake
 
+    def _several(self) -> Replicas:
+        if self.replicas is None:
+            raise GateError(f"{self.key} does not look after its engines")
+        return self.replicas
+
+    def _match_replicas(self, now: float) -> Sequence[Decision]:
+        """Let capacity be 0 while none of the engines is there, and use what came back."""
+        admission, replicas = self._admission, self._several()
+        if not replicas.nobody_up:
+            events = [*admission.resume(now), *admission.change_limits(admission.limits, now)]
+        else:
+            events = [*admission.pause(replicas.engines.hold_down_s, now)]
+        return self._decide(events, now)
+
     def _joined(
         self, moves: Sequence[AdmissionEvent], orders: Sequence[WakeOrder], now: float
     ) -> Sequence[Decision]:
@@ -445,7 +340,9 @@ class Gate:
         ]
 
     def _refusal(self, turned: Rejected, now: float) -> Refusal:
-        if turned.reason is Reason.MODEL_WAKING and self._wake is not None:
+        if turned.reason is Reason.MODEL_WAKING:
+            if self._wake is None:
+                return down_refusal(self.key, self._several().engines.hold_down_s)
             return self._not_awake(self._wake, now)
         limits, weight = self._admission.limits, turned.ticket.weight
         return admission_refusal(

@@ -7,6 +7,8 @@ from tornado_frontdoor.core.limits import AdmissionLimits
 
 DRAINING_RETRY_AFTER_S = 5.0
 """A front door that goes away is usually replaced within seconds."""
+DOWN_RETRY_AFTER_S = 15.0
+"""The three tries of OpenAI's SDKs then span half a minute: a restart of 20 s is survived."""
 
 _WHAT_IT_DOES = {
     SleepDepth.SLEEPING: "is waking from sleep",
@@ -70,3 +72,11 @@ def waking_refusal(
         retry_after_s = max(retry_after_s, pause_s)
     reason = Reason.UPSTREAM_DOWN if depth is SleepDepth.RESTARTING else Reason.MODEL_WAKING
     return Refusal(reason, detail, upstream, retry_after_s, depth, left_s)
+
+
+def down_refusal(upstream: str, hold_s: float) -> Refusal:
+    """Say that nobody answers at the engine's address, or at any of its replicas'."""
+    within = f" and was not back within {hold_s:g} s" if hold_s else ""
+    detail = f"{upstream} does not answer, as when it restarts{within}"
+    depth = SleepDepth.RESTARTING
+    return Refusal(Reason.UPSTREAM_DOWN, detail, upstream, DOWN_RETRY_AFTER_S, depth)

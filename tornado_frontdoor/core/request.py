@@ -44,22 +44,30 @@ class TicketState(IntEnum):
     GONE = auto()
 
 
+class TicketError(Exception):
+    """A bug of the driver: a ticket was put into a queue for a second time."""
+
+
 class Ticket:
     """One request's place in one gate; `weight` is the number of slots it takes (>= 1).
 
     Only the AdmissionController writes to it. `number` is its order of arrival at the gate;
-    `paused_s` is how long it waited for a wake when its limit came.
+    `paused_s` is how long it waited for a wake when its limit came; `replica` names the engine that
+    was picked for it, where there are several, `affinity` (the driver's) what it has in common with
+    others that should be on the same one.
     Raises ValueError for a weight below 1, which would lift the cap.
     """
 
     __slots__ = (
         "admitted_s",
+        "affinity",
         "arrived_s",
         "awake_mark_s",
         "cooling_since_s",
         "number",
         "paused_mark_s",
         "paused_s",
+        "replica",
         "state",
         "weight",
     )
@@ -76,6 +84,8 @@ class Ticket:
         self.awake_mark_s = 0.0
         self.paused_mark_s = 0.0
         self.paused_s = 0.0
+        self.replica: str | None = None
+        self.affinity: bytes | None = None
 
     def __repr__(self) -> str:
         return f"<Ticket {self.number} weight={self.weight} {self.state.name}>"

@@ -25,10 +25,19 @@ from tornado_frontdoor.core.decisions import (
     Remember,
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
+from tornado_frontdoor.core.replicas import Engines, Replicas
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
 from tornado_frontdoor.engines.base import Report, StepResult
 
-__all__ = ["AdmissionLimits", "GateDriver", "Lease", "MonotonicClock", "SleepConfig", "SleepPolicy"]
+__all__ = [
+    "AdmissionLimits",
+    "Engines",
+    "GateDriver",
+    "Lease",
+    "MonotonicClock",
+    "SleepConfig",
+    "SleepPolicy",
+]
 
 
 LOG = logging.getLogger("frontdoor")
@@ -139,9 +148,12 @@ class GateDriver:
         limits: AdmissionLimits,
         rng: Random,
         nap: SleepConfig | None = None,
+        engines: Engines | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.gate = Gate(key, limits, MonotonicClock(), rng, nap)
+        clock = MonotonicClock()
+        replicas = Replicas(engines, clock.now()) if engines is not None else None
+        self.gate = Gate(key, limits, clock, rng, nap, replicas)
         self.on_command: Callable[[Command | Notice], None] = _no_engine
         """Carries out what the gate wants done to its engine, in order; set before `begin`."""
         self.on_rest: Callable[[], None] = _nothing
@@ -151,9 +163,10 @@ class GateDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def enter(self, weight: int = 1, waited_s: float = 0.0) -> Lease:
+    def enter(self, weight: int = 1, waited_s: float = 0.0, affinity: bytes | None = None) -> Lease:
         """Bring a new ticket to the gate; the lease knows at once if it need not wait."""
         ticket = Ticket(weight)
+        ticket.affinity = affinity
         lease = Lease(self, ticket)
         self._waiting[ticket] = lease
         self._carry_out(self.gate.arrive(ticket, waited_s))
@@ -198,6 +211,25 @@ class GateDriver:
     def change_limits(self, limits: AdmissionLimits, wake: SleepPolicy | None = None) -> None:
         """Put new limits in force."""
         self._carry_out(self.gate.change_limits(limits, wake))
+
+    # Where the gate looks after its engines
+
+    def engine_seen(self, name: str, *, up: bool) -> bool | None:
+        """Tell the gate whether an engine is there; returns what it thought, None: unknown."""
+        assert self.gate.replicas is not None
+        known = {one.name: one.up for one in self.gate.replicas}
+        if self._closed or name not in known:
+            return None
+        self._carry_out(self.gate.engine_seen(name, up=up))
+        return known[name]
+
+    def drain_engine(self, name: str, *, undo: bool) -> None:
+        """Tell the gate to send nobody new to an engine, or to send them again."""
+        self._carry_out(self.gate.drain_engine(name, undo=undo))
+
+    def change_engines(self, engines: Engines) -> None:
+        """Tell the gate that it has other engines."""
+        self._carry_out(self.gate.change_engines(engines))
 
     # Where the engine can sleep
 

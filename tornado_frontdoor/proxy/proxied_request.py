@@ -151,8 +151,12 @@ class ProxiedRequest:
         if not self._lease.may_start():
             self._lease.on_decision = self._decided
             return
-        self.record.replica = self._upstream.settings.url
-        self._transfer = self._upstream.start(self._request, self._client.id, self)
+        self._start()
+
+    def _start(self) -> None:
+        engine = self._lease.ticket.replica
+        self.record.replica = engine or self._upstream.settings.url
+        self._transfer = self._upstream.start(self._request, self._client.id, self, engine)
 
     def abandon(self, reason: Reason, detail: str) -> None:
         """Break off because the front door goes away."""
@@ -244,10 +248,16 @@ class ProxiedRequest:
                 )
 
     def _wait_for_engine(self) -> bool:
-        """Go back into the queue, once, where the engine is expected to come back."""
-        if self._came_back or not self._request.takes_slot or not self._upstream.lost():
+        """Try another engine, or go back into the queue, once: nothing was sent to this one."""
+        ticket = self._lease.ticket
+        if not self._request.takes_slot or not self._upstream.lost(ticket.replica):
+            return False
+        if self._came_back:
             return False
         self._came_back = True
+        if self._upstream.move(ticket):
+            self._start()
+            return True
         self._transfer = None
         self._lease.close(Outcome.UPSTREAM_ERROR)
         self._lease = self._upstream.enter(self._request)

@@ -57,10 +57,11 @@ class UpstreamRegistry:
             self._journal = Journal(settings.server.state_dir)
         self._gpus.limits = _room_limits(settings)
         # Also those that were dropped: a second gate before one engine would be a second cap.
-        before = {upstream.settings.url: upstream for upstream in self.everyone()}
+        everyone = self.everyone()
+        before = {url: upstream for upstream in everyone for url in upstream.settings.urls}
         current: dict[str, Upstream] = {}
         for key, wanted in settings.upstreams.items():
-            upstream = before.get(wanted.url)
+            upstream = next((before[url] for url in wanted.urls if url in before), None)
             if upstream is None:
                 upstream = self._make(wanted, settings, telemetry)
             else:
@@ -70,7 +71,7 @@ class UpstreamRegistry:
             current[key] = upstream
         kept = set(current.values())
         self.current = current
-        self._retired = [upstream for upstream in before.values() if upstream not in kept]
+        self._retired = [upstream for upstream in everyone if upstream not in kept]
         for upstream in [*self._retired]:
             upstream.retire(partial(self._let_go, upstream))
 

@@ -60,6 +60,8 @@ class GateReading(NamedTuple):
     queue: int
     state: str
     oldest_wait_s: float
+    replicas: tuple[tuple[str, int, bool], ...] = ()
+    """Where there are several: address, slots taken, and whether it is picked for newcomers."""
 
 
 class Telemetry:
@@ -302,8 +304,21 @@ class _GateGauges(Collector):
             "1 for the state the engine is in",
             labels=["upstream", "state"],
         )
+        taken = GaugeMetricFamily(
+            "frontdoor_replica_slots_taken",
+            "Slots in flight or cooling at one of several engines",
+            labels=["upstream", "replica"],
+        )
+        available = GaugeMetricFamily(
+            "frontdoor_replica_available",
+            "1 where newcomers are sent to this one of several engines",
+            labels=["upstream", "replica"],
+        )
         for reading in self._readings():
             key = [reading.upstream]
+            for replica, used, picked in reading.replicas:
+                taken.add_metric([reading.upstream, replica], used)
+                available.add_metric([reading.upstream, replica], float(picked))
             in_flight.add_metric(key, reading.in_flight)
             cooling.add_metric(key, reading.cooling)
             depth.add_metric(key, reading.queued)
@@ -313,6 +328,7 @@ class _GateGauges(Collector):
                 cap.add_metric(key, reading.cap)
             for name in self._state_names:
                 state.add_metric([reading.upstream, name], float(name == reading.state))
+        yield from (taken, available)
         yield from (in_flight, cooling, cap, depth, limit, oldest, state)
 
 

@@ -8,24 +8,32 @@ vLLM answers those asleep too, so the side door wakes nobody.
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from hashlib import blake2b
 from math import inf
 from random import Random
 
 from tornado_frontdoor.config import GpuPoolSettings, UpstreamSettings
 from tornado_frontdoor.core.decisions import Answered, Verdict
-from tornado_frontdoor.core.request import CanonicalRequest, UpstreamKey
+from tornado_frontdoor.core.replicas import EngineReplica
+from tornado_frontdoor.core.request import CanonicalRequest, Ticket, UpstreamKey
 from tornado_frontdoor.proxy.curl.client import Receiver, Transfer, UpstreamCall, UpstreamClient
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.gate_driver import (
     AdmissionLimits,
+    Engines,
     GateDriver,
     Lease,
     SleepConfig,
     SleepPolicy,
 )
+from tornado_frontdoor.proxy.health import EngineHealth
 from tornado_frontdoor.proxy.telemetry import GateReading
 
 LOG = logging.getLogger("frontdoor")
+
+MOST_WAITING = 512
+"""Who may wait for an engine without a cap: while it is down, or all its replicas are full."""
+AFFINITY_BYTES = 65536
 
 _SIDE_LIMITS = AdmissionLimits(cap=8, queue=512, queue_timeout_s=60.0)
 """Claude Code counts tokens 14 at a time; 8 at once keep an engine's tokenizer busy enough."""
@@ -49,7 +57,9 @@ class Upstream:
         self._client = client
         self.settings = settings
         self.api_key = settings.read_api_key()
-        self.keeper = keeper or GateDriver(settings.key, limits_of(settings), rng, nap)
+        engines = engines_of(settings) if nap is None and keeper is None else None
+        self.keeper = keeper or GateDriver(settings.key, limits_of(settings), rng, nap, engines)
+        self._health = None if engines is None else EngineHealth(self.keeper, client)
         self.side_door = GateDriver(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
         self.engine: EngineExecutor | None = None
 
@@ -87,6 +97,8 @@ class Upstream:
 
     def enter(self, request: CanonicalRequest) -> Lease:
         """Bring a request to the gate it has to pass."""
+        if self.settings.pick == "affinity" and request.takes_slot:
+            return self.keeper.enter(request.weight, affinity=affinity_of(request.body))
         return self.driver_of(request).enter(request.weight)
 
     def queued_with(self, request: CanonicalRequest) -> int:
@@ -97,11 +109,13 @@ class Upstream:
         """Return who drives the gate that a request has to pass."""
         return self.keeper if request.takes_slot else self.side_door
 
-    def start(self, request: CanonicalRequest, request_id: str, receiver: Receiver) -> Transfer:
-        """Ask the engine. Its time limits start now, not when the request arrived."""
+    def start(
+        self, request: CanonicalRequest, request_id: str, receiver: Receiver, engine: str | None
+    ) -> Transfer:
+        """Ask the engine that was picked. Its time limits start now, not with the arrival."""
         settings = self.settings
         call = UpstreamCall(
-            url=settings.url + request.path,
+            url=(engine or self._any_engine()) + request.path,
             method="POST",
             body=request.body,
             headers=[
@@ -129,14 +143,36 @@ class Upstream:
         if self.api_key is not None:
             yield "Authorization", f"Bearer {self.api_key}"
 
-    def lost(self) -> bool:
-        """Take that nobody answers there; tells whether the engine is worth waiting for."""
-        if self.engine is None:
-            return False
-        self.keeper.lost()
-        return True
+    def lost(self, engine: str | None) -> bool:
+        """Take that a request found nobody there; tells whether to ask the gate once more."""
+        if self.engine is not None:
+            self.keeper.lost()
+        elif self._health is not None and engine is not None:
+            self._health.refused(engine)
+        return self.engine is not None or self._health is not None
+
+    def move(self, ticket: Ticket) -> bool:
+        """Give a ticket of which nothing was sent to another of several engines."""
+        return self._health is not None and self.keeper.gate.move(ticket)
+
+    def engines(self) -> list[EngineReplica]:
+        """Return the engines that the gate picks from; none where it does not."""
+        replicas = None if self._health is None else self.keeper.gate.replicas
+        return [*replicas] if replicas is not None else []
+
+    def _any_engine(self) -> str:
+        """Return where to ask what takes no slot: an engine that is there, if any is."""
+        there = [one.name for one in self.engines() if one.available]
+        return there[0] if there else self.settings.url
 
     # Operators
+
+    def drain_engine(self, url: str, *, undo: bool) -> bool:
+        """Send nobody new to one of several engines; False: there is none of that address."""
+        if url not in [one.name for one in self.engines()]:
+            return False
+        self.keeper.drain_engine(url, undo=undo)
+        return True
 
     async def wake(self) -> Answered:
         """Wake the engine, and return what came of it."""
@@ -166,6 +202,9 @@ class Upstream:
         if (wake is None) != (self.engine is None):
             # A second gate before one engine would be a second cap.
             LOG.warning("upstreams.%s.sleep comes or goes with the next start", settings.key)
+        if self._health is not None:
+            self.keeper.change_engines(engines_of(settings))
+            self._health.arm()
         self.keeper.change_limits(limits_of(settings), wake if self.engine else None)
 
     def retire(self, let_go: Callable[[], None]) -> None:
@@ -191,6 +230,8 @@ class Upstream:
         """Stop timers and calls."""
         self.keeper.close()
         self.side_door.close()
+        if self._health is not None:
+            await self._health.close()
         if self.engine is not None:
             await self.engine.close()
 
@@ -198,6 +239,7 @@ class Upstream:
         """Return the gate as it is now, for gauges."""
         gate = self.keeper.gate
         limits = gate.limits
+        several = self.engines() if self.settings.replicas else []
         return GateReading(
             upstream=self.settings.key,
             in_flight=gate.in_flight,
@@ -207,6 +249,7 @@ class Upstream:
             queue=limits.queue,
             state=self.state,
             oldest_wait_s=gate.oldest_wait_s or 0.0,
+            replicas=tuple((one.name, one.used, one.available) for one in several),
         )
 
 
@@ -217,7 +260,7 @@ def limits_of(settings: UpstreamSettings) -> AdmissionLimits:
         waiting = settings.sleep.max_waiting if settings.sleep else None
         return AdmissionLimits(
             cap=None,
-            queue=waiting or 0,
+            queue=waiting or MOST_WAITING,
             queue_timeout_s=inf,
             cooling_limit_s=settings.cooling_limit_s,
         )
@@ -227,6 +270,28 @@ def limits_of(settings: UpstreamSettings) -> AdmissionLimits:
         queue_timeout_s=admission.queue_timeout_s,
         cooling_limit_s=settings.cooling_limit_s,
     )
+
+
+def engines_of(settings: UpstreamSettings) -> Engines:
+    """Return the engines of a gate; one alone has no bound of its own beside the cap."""
+    return Engines(
+        slots={one.url: one.slots for one in settings.replicas} or {settings.url: inf},
+        pick=settings.pick,
+        hold_down_s=settings.hold_restarting_s,
+        probe_up_s=settings.probe_period_s or inf,
+    )
+
+
+def affinity_of(body: bytes) -> bytes:
+    """Return what requests of one conversation have in common: how its first message ends.
+
+    A prefix cache works from the front: system text and first message are in every later turn.
+    """
+    start = body.find(b'"messages"')
+    first_user = body.find(b'"user"', max(start, 0))
+    end = body.find(b"}", max(first_user, 0))
+    text = body[max(start, 0) : end if end > 0 else len(body)][:AFFINITY_BYTES]
+    return blake2b(text, digest_size=16).digest()
 
 
 def wake_limits_of(

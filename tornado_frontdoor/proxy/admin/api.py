@@ -110,7 +110,11 @@ class Admin:
         if file is not None:
             return lambda: file
         if client.method == "POST":
-            for verb, answer in (("wake", self._wake), ("sleep", self._sleep)):
+            for verb, answer in (
+                ("wake", self._wake),
+                ("sleep", self._sleep),
+                ("drain", self._drain),
+            ):
                 prefix = f"/admin/{verb}/"
                 if path.startswith(prefix) and len(path) > len(prefix):
                     name = unquote(path.removeprefix(prefix))
@@ -163,6 +167,16 @@ class Admin:
         statuses = {Verdict.DONE: 200, Verdict.BUSY: 409, Verdict.UNSUPPORTED: 501}
         return _told(upstream, await upstream.sleep(level), statuses, otherwise=503)
 
+    def _drain(self, name: str, query: Mapping[str, str]) -> Found:
+        upstream = self._upstream_of(name)
+        if upstream is None:
+            return _unknown(name)
+        url, undo = query.get("replica", ""), query.get("undo") == "true"
+        if not upstream.drain_engine(url, undo=undo):
+            there_are = ", ".join(upstream.settings.urls)
+            return _json(404, {"error": f"{name} has no replica {url!r}; there are {there_are}"})
+        return _json(200, {"upstream": upstream.settings.key, "replicas": _replicas(upstream)})
+
     def _upstream_of(self, name: str) -> Upstream | None:
         """Find an upstream by its name or by that of a model of it."""
         upstream = self.upstreams.get(name)
@@ -211,6 +225,7 @@ class Admin:
         return {
             "url": upstream.settings.url,
             "models": [t.model for t in self.catalog.targets if t.upstream == key],
+            "replicas": _replicas(upstream),
             "state": upstream.state,
             "since_s": self._telemetry.state_since_s(key),
             "can_sleep": upstream.engine is not None,
@@ -243,6 +258,15 @@ class Admin:
         accept, encodings = headers.get("accept", ""), headers.get("accept-encoding", "")
         body, sent = self._telemetry.scrape(accept, encodings)
         return Document(200, sent, body)
+
+
+def _replicas(upstream: Upstream) -> list[dict[str, Any]]:
+    """Return each of several engines as it is now; none where there is one alone."""
+    return [
+        {"url": one.name, "slots": one.slots, "taken": one.used, "state": one.state}
+        for one in upstream.engines()
+        if upstream.settings.replicas
+    ]
 
 
 def _told(

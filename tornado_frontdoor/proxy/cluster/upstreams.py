@@ -264,7 +264,7 @@ class ClusterUpstream(Upstream):
 
     # Wherever it is
 
-    def lost(self) -> bool:
+    def lost(self, engine: str | None) -> bool:  # noqa: ARG002 - it has one engine
         """Take that nobody answers there; tells whether the engine is worth waiting for."""
         if self.settings.sleep is None:
             return False

@@ -1,0 +1,157 @@
+"""What can be asked of a gate: always computed from state, never counted alongside it."""
+
+from math import inf
+
+from tornado_frontdoor.core.admission import AdmissionController, AdmissionLimits
+from tornado_frontdoor.core.clock import Clock
+from tornado_frontdoor.core.decisions import EngineState, SleepDepth
+from tornado_frontdoor.core.replicas import Replicas
+from tornado_frontdoor.core.request import Ticket, UpstreamKey
+from tornado_frontdoor.core.retry_after import RetryAfterEstimator, WakeEstimates
+from tornado_frontdoor.core.room_seat import RoomSeat
+from tornado_frontdoor.core.wake.machine import WakeStateMachine
+from tornado_frontdoor.core.wake.policy import SleepPolicy
+
+
+class GateReader:
+    """The reading half of `Gate`."""
+
+    key: UpstreamKey
+    replicas: Replicas | None
+    _admission: AdmissionController
+    _clock: Clock
+    _estimates: WakeEstimates
+    _last_request_s: float | None
+    _pacer: RetryAfterEstimator
+    _seat: RoomSeat
+    _wake: WakeStateMachine | None
+
+    @property
+    def limits(self) -> AdmissionLimits:
+        """The limits in force."""
+        return self._admission.limits
+
+    @property
+    def in_flight(self) -> int:
+        """Slots taken now."""
+        return self._admission.in_flight
+
+    @property
+    def cooling(self) -> int:
+        """Slots of requests that were broken off, and that the engine may still work on."""
+        return self._admission.cooling
+
+    @property
+    def queued(self) -> int:
+        """Tickets that wait now."""
+        return self._admission.queued
+
+    @property
+    def duplicate_finishes(self) -> int:
+        """How often a ticket was finished that was gone already; above 0 is a driver's bug."""
+        return self._admission.duplicate_finishes
+
+    @property
+    def oldest_wait_s(self) -> float | None:
+        """Return how long the one waits who has waited longest; None: nobody waits."""
+        head = self._admission.head
+        return None if head is None else self._clock.now() - head.arrived_s
+
+    def expected_wait_s(self, place: int) -> float:
+        """Return how long whoever is at a place in line (1: next) will wait, by what was seen."""
+        cap, wake = self.limits.cap, self._wake
+        wait_s = place * self._pacer.interval_s(cap) if cap else 0.0
+        if wake is None or wake.depth is None:
+            return wait_s
+        began_s = wake.transition.began_s if wake.transition else None
+        since_s = 0.0 if began_s is None else self._clock.now() - began_s
+        return wait_s + self._estimates.expected_s(wake.depth, since_s)
+
+    def __repr__(self) -> str:
+        flying = f"in_flight={self.in_flight}/{self.limits.cap or '-'}"
+        return f"<Gate {self.key} {self.state.value} {flying} queued={self.queued}>"
+
+    def waiting(self) -> tuple[Ticket, ...]:
+        """Return the queue, head first."""
+        return self._admission.waiting()
+
+    def next_deadline(self) -> float | None:
+        """Return the instant at which `expire` must be called, or None."""
+        deadline_s = self._admission.next_deadline()
+        if self._wake is None:
+            return deadline_s
+        wake_s = min(self._wake.next_deadline(), self._seat.next_deadline())
+        if deadline_s is None:
+            return None if wake_s == inf else wake_s
+        return min(deadline_s, wake_s)
+
+    @property
+    def state(self) -> EngineState:
+        """What is known of the engine."""
+        if self._wake is not None:
+            return self._wake.state
+        return EngineState.DOWN if self._admission.paused else EngineState.AWAKE
+
+    @property
+    def sleep_depth(self) -> SleepDepth | None:
+        """How far the engine is from serving; None while it is awake."""
+        if self._wake is not None:
+            return self._wake.depth
+        return SleepDepth.RESTARTING if self._admission.paused else None
+
+    @property
+    def sleep_policy(self) -> SleepPolicy | None:
+        """The policy in force; None: the engine is never slept."""
+        return None if self._wake is None else self._wake.policy
+
+    @property
+    def sleep_support(self) -> bool | None:
+        """Whether the engine can sleep; None until that was found out."""
+        return False if self._wake is None else self._wake.engine.support
+
+    @property
+    def sleep_fault(self) -> str | None:
+        """Why level 2 is not used any more, if so."""
+        return None if self._wake is None else self._wake.engine.reload_fault
+
+    @property
+    def sleep_levels(self) -> frozenset[int]:
+        """How deep its kind of engine can be put to sleep."""
+        return frozenset() if self._wake is None else self._wake.levels
+
+    @property
+    def wake_step(self) -> str | None:
+        """Where a transition is, or `gpu` while it waits for that; None: there is none."""
+        return None if self._wake is None else self._wake.step
+
+    @property
+    def waits_for(self) -> str | None:
+        """What of its GPUs the engine waits for, in words; None: nothing."""
+        return None if self._wake is None else self._seat.waits_for
+
+    def wake_trouble(self) -> str | None:
+        """Say why no wake begins although it is wanted, if the last one failed."""
+        return None if self._wake is None else self._seat.trouble(self._clock.now())
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether nobody is admitted any more, so that another engine can wake."""
+        return self._wake is not None and self._seat.makes_room
+
+    @property
+    def wakes_total(self) -> int:
+        """Sequences begun that wake the engine."""
+        return 0 if self._wake is None else self._wake.wakes_total
+
+    @property
+    def learned_s(self) -> dict[str, float]:
+        """How long the engine takes to be awake again, by `SleepDepth` value; what is known of it.
+
+        To be kept, for the next front door.
+        """
+        return self._estimates.export()
+
+    def idle_for_s(self) -> float | None:
+        """Return the time since a request last came or ended; None: there was none."""
+        now = self._clock.now()
+        return None if self._last_request_s is None else now - self._last_request_s

@@ -1,0 +1,219 @@
+"""The engines behind one upstream: which of them takes a ticket, and which are there at all. Pure.
+
+Rule 1: no replica holds more slots than it has; a ticket that fits in none waits in the one queue.
+Rule 2: a ticket keeps its replica until it is gone, or is moved before anything of it was sent.
+Rule 3: one that is down, drained by hand or removed is picked for nobody; who is on it stays.
+
+    state | refused | answered
+    ------+---------+---------
+    UP    | DOWN    | UP
+    DOWN  | DOWN    | UP
+
+`least` picks the replica with the smallest share of its slots taken, the first of equals.
+`affinity` gives one key to one replica, for the sake of its prefix cache, by rendezvous hashing:
+when a replica comes or goes only its own keys move. No replica takes more than `LOAD_BOUND` times
+its share of the whole load that way; then the key's next choice does.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import ceil, inf
+from typing import Literal, NamedTuple
+
+from tornado_frontdoor.core.request import Ticket
+
+Pick = Literal["least", "affinity"]
+
+LOAD_BOUND = 1.25
+"""How far above its share of the load affinity may take a replica."""
+PROBE_UP_S = 2.0
+"""Between two looks at one that is up: with a look's own limit a dead one shows within 5 s."""
+PROBE_DOWN_S = 1.0
+"""Between two looks at one that is down."""
+
+
+class Engines(NamedTuple):
+    """The engines behind one upstream, as an operator sets them."""
+
+    slots: Mapping[str, float]
+    """What each runs at once, by its address; infinite where that is for the cap to say."""
+    pick: Pick = "least"
+    hold_down_s: float = 0.0
+    """How long callers wait while none of them is there."""
+    probe_up_s: float = PROBE_UP_S
+    """Between two looks at one that is up; infinite: it is only seen to be down by requests."""
+
+
+@dataclass(slots=True, eq=False)
+class EngineReplica:
+    """One engine behind the upstream; `name` is its address, `slots` what it runs at once."""
+
+    name: str
+    slots: float
+    used: int = 0
+    """Slots that are taken, in flight or cooling."""
+    up: bool = True
+    drained: bool = False
+    removed: bool = False
+    probe_s: float = 0.0
+    """When it is to be looked at next."""
+
+    def take(self, weight: int) -> None:
+        """Have so many slots more taken, or less."""
+        self.used += weight
+        assert self.used >= 0
+
+    def look_later(self, at_s: float) -> None:
+        """Be looked at next at that instant."""
+        self.probe_s = at_s
+
+    def seen(self, *, up: bool) -> None:
+        """Be there, or not."""
+        self.up = up
+
+    def drain(self, *, undo: bool) -> None:
+        """Take nobody new, or do again."""
+        self.drained = not undo
+
+    def keep(self, slots: float) -> None:
+        """Be one of the engines, with so many slots."""
+        self.slots, self.removed = slots, False
+
+    def remove(self) -> None:
+        """Be one of them no more."""
+        self.removed = True
+
+    @property
+    def available(self) -> bool:
+        """Whether it may be picked."""
+        return self.up and not self.drained and not self.removed
+
+    @property
+    def state(self) -> str:
+        """`up`, `down` or `drained`, as in `/admin/status`."""
+        if not self.up:
+            return "down"
+        return "drained" if self.drained else "up"
+
+
+class Replicas:
+    """All engines behind one upstream. Each call is linear in their number, which is small."""
+
+    def __init__(self, engines: Engines, now: float) -> None:
+        self._all: dict[str, EngineReplica] = {}
+        self.change(engines, now)
+
+    # What can be asked
+
+    def __iter__(self) -> Iterator[EngineReplica]:
+        return iter([replica for replica in self._all.values() if not replica.removed])
+
+    def __contains__(self, name: object) -> bool:
+        return any(replica.name == name for replica in self)
+
+    @property
+    def heaviest(self) -> float:
+        """The greatest weight that any of them could ever take."""
+        return max((replica.slots for replica in self), default=0)
+
+    @property
+    def nobody_up(self) -> bool:
+        """Whether all of them are down."""
+        return not any(replica.up for replica in self)
+
+    def has_room(self, weight: int) -> bool:
+        """Whether one of them can take `weight` slots now."""
+        return any(one.available and one.used + weight <= one.slots for one in self._all.values())
+
+    def next_probe_s(self) -> float:
+        """Return when one of them is to be looked at."""
+        return min((replica.probe_s for replica in self), default=inf)
+
+    # What can happen
+
+    def change(self, engines: Engines, now: float) -> None:
+        """Have these engines; those that are dropped go once nobody is on them."""
+        self.engines = engines
+        for name, number in engines.slots.items():
+            replica = self._all.setdefault(name, EngineReplica(name, number))
+            replica.keep(number)
+            replica.look_later(now + self._period_s(up=replica.up))
+        for replica in [one for one in self._all.values() if one.name not in engines.slots]:
+            replica.remove()
+            self._forget(replica)
+
+    def place(self, ticket: Ticket) -> None:
+        """Pick a replica for a ticket that has room; see `has_room`."""
+        replica = self._picked(ticket)
+        assert replica is not None, "nobody is let in whom no replica has room for"
+        ticket.replica = replica.name
+        replica.take(ticket.weight)
+
+    def give_back(self, ticket: Ticket) -> None:
+        """Take the ticket's slots back; does nothing where it has none."""
+        replica = self._all.get(ticket.replica or "")
+        if replica is not None:
+            replica.take(-ticket.weight)
+            self._forget(replica)
+
+    def move(self, ticket: Ticket) -> bool:
+        """Give a ticket of which nothing was sent to another replica; False: none has room."""
+        other = self._picked(ticket, other_than=ticket.replica)
+        if other is None:
+            return False
+        self.give_back(ticket)
+        ticket.replica = other.name
+        other.take(ticket.weight)
+        return True
+
+    def seen(self, name: str, now: float, *, up: bool) -> None:
+        """Take that one has answered, or that nobody listens there."""
+        replica = self._all.get(name)
+        if replica is not None:
+            replica.seen(up=up)
+            replica.look_later(now + self._period_s(up=up))
+
+    def drain(self, name: str, *, undo: bool = False) -> None:
+        """Let nobody new on it, or let them again."""
+        self._all[name].drain(undo=undo)
+
+    def due(self, now: float) -> list[str]:
+        """Return whom to look at now; each is looked at again after its period."""
+        due = [replica for replica in self if replica.probe_s <= now]
+        for replica in due:
+            replica.look_later(now + self._period_s(up=replica.up))
+        return [replica.name for replica in due]
+
+    # How
+
+    def _period_s(self, *, up: bool) -> float:
+        return self.engines.probe_up_s if up else PROBE_DOWN_S
+
+    def _forget(self, replica: EngineReplica) -> None:
+        if replica.removed and not replica.used:
+            self._all.pop(replica.name, None)
+
+    def _picked(self, ticket: Ticket, other_than: str | None = None) -> EngineReplica | None:
+        weight = ticket.weight
+        fit = [
+            one
+            for one in self._all.values()
+            if one.available and one.used + weight <= one.slots and one.name != other_than
+        ]
+        if not fit:
+            return None
+        if self.engines.pick == "affinity" and ticket.affinity is not None:
+            load = weight + sum(one.used for one in self)
+            whole = sum(one.slots for one in self if one.available)
+            below = [
+                one
+                for one in fit
+                if one.used + weight <= max(weight, ceil(LOAD_BOUND * load * one.slots / whole))
+            ]
+            return max(below or fit, key=lambda one: _score(ticket.affinity, one.name))
+        return min(fit, key=lambda one: (one.used / one.slots, one.used))
+
+
+def _score(key: bytes | None, name: str) -> bytes:
+    return blake2b(name.encode(), key=(key or b"")[:64], digest_size=8).digest()
