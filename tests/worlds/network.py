@@ -78,8 +78,8 @@ class Network:
     def in_place(self) -> Iterator[None]:
         """Have front door, engines and libcurl take their sockets from here."""
         from simulator.standin import server
-        from tornado_frontdoor.proxy import app
         from tornado_frontdoor.proxy.curl import client
+        from tornado_frontdoor.proxy.downstream import server as public
 
         def make_handle() -> Any:
             handle = make()
@@ -89,7 +89,7 @@ class Network:
 
         make = client.make_handle
         with ExitStack() as stack:
-            stack.enter_context(patch.object(app, "bind_sockets", self.bind))
+            stack.enter_context(patch.object(public, "bind_sockets", self.bind))
             stack.enter_context(patch.object(server, "bind_sockets", self.bind))
             stack.enter_context(patch.object(client, "make_handle", make_handle))
             yield
