@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from worlds import Site, World, parse_seeds
+from worlds import World, parse_seeds
 
-from tornado_frontdoor.cluster import node, owner
-from tornado_frontdoor.cluster.alone import Alone
+from tornado_frontdoor.cluster import node
 from tornado_frontdoor.cluster.evidence import Evidence
 from tornado_frontdoor.cluster.node import Node
 from tornado_frontdoor.cluster.owner import GateOwner
@@ -61,11 +60,6 @@ def no_look_at_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Node, "_is_sure", lambda self, _: bool(self.owner or self.session))
 
 
-def no_learning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner, "LEARN", 0.0)
-    monkeypatch.setattr(owner, "RELEARN", 0.0)
-
-
 def no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     def conclude(self: Evidence, tickets: object, now: float) -> dict[str, int | None]:
         bounds = real(self, tickets, now)
@@ -79,32 +73,28 @@ def no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GateOwner, "_keep_share", lambda *_: None)
 
 
-def slots_given_back_before_they_are_declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    def declare(self: GateOwner, door: str, join: object, now: float) -> None:
-        self._unsilence(door)
-        real(self, door, join, now)
-
-    real = GateOwner.declare
-    monkeypatch.setattr(GateOwner, "declare", declare)
-
-
-def no_look_at_the_engine_when_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Alone.sampled
-    monkeypatch.setattr(Alone, "sampled", lambda self, sample, _, now: real(self, sample, -99, now))
-
-
 def finishes_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Site.ended
-    del real
     monkeypatch.setattr(Node, "finish", lambda self, number, *_: self.own.pop(number, None))
 
 
 PLANTED = [
-    no_look_at_the_clock,
-    no_learning,
-    no_evidence,
-    no_reserve,
-    slots_given_back_before_they_are_declared,
-    no_look_at_the_engine_when_alone,
-    finishes_forgotten,
+    (no_look_at_the_clock, range(12)),
+    (no_evidence, (139, 161)),
+    (no_reserve, (44, 219)),
+    (finishes_forgotten, (0, 1)),
 ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bug", "seeds"), PLANTED, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_planted_bug_is_caught(
+    bug: Callable[[pytest.MonkeyPatch], None],
+    seeds: Iterable[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bug(monkeypatch)
+    with pytest.raises(AssertionError):  # noqa: PT012 - whichever of them shows it
+        for seed in seeds:
+            World(seed).run()

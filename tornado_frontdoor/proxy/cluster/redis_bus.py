@@ -32,6 +32,7 @@ INBOX_PACKETS = 20_000
 FORGOTTEN_S = 3600
 """A door that has not told for so long that it lives is on no list any more."""
 READ_AT_ONCE = 500
+CLOSE_S = 1.0
 RETRY_S = 0.05
 RETRY_LONGEST_S = 0.5
 
@@ -120,6 +121,7 @@ class RedisBus:
         self._outbox: list[Packet] = []
         self._wanted = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._closed = False
 
     def start(
         self, on_packet: Callable[[Packet], None], on_lifeline: Callable[[bool], None]
@@ -133,9 +135,12 @@ class RedisBus:
 
     async def close(self) -> None:
         """Close everything, and leave nothing behind in Redis."""
+        self._closed = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            # A cancellation that falls into redis-py's own clean-up can be lost there.
+            await asyncio.wait(self._tasks, timeout=CLOSE_S)
         with suppress(RedisError, OSError):
             await self._control.zrem(DOORS, self._door)
             await self._control.delete(INBOX + self._door)
@@ -151,7 +156,7 @@ class RedisBus:
         self._wanted.set()
 
     async def _write(self) -> None:
-        while True:
+        while not self._closed:
             await self._wanted.wait()
             self._wanted.clear()
             packets, self._outbox = self._outbox, []
@@ -166,7 +171,7 @@ class RedisBus:
         self, on_packet: Callable[[Packet], None], on_lifeline: Callable[[bool], None]
     ) -> None:
         inbox, last, pause_s = INBOX + self._door, b"0", RETRY_S
-        while True:
+        while not self._closed:
             try:
                 await cast(Awaitable[bool], self._lifeline.ping())
                 on_lifeline(True)

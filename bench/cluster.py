@@ -1,0 +1,131 @@
+"""What asking a remote owner costs: grants through a real Redis, one at a time and many at once.
+
+Two processes share one gate that is never full; the one that does not own it asks for slots and
+gives them back. Nothing else of a request is done: this is the protocol, Redis and redis-py.
+"""
+
+import argparse
+import asyncio
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bench.harness import free_port, running, start_listening
+from tornado_frontdoor.cluster.rules import ClusterRules, GateRules
+from tornado_frontdoor.core.decisions import Outcome
+from tornado_frontdoor.core.request import UpstreamKey
+from tornado_frontdoor.proxy.cluster.door import ClusterDoor
+from tornado_frontdoor.proxy.cluster.gate import SharedGate
+from tornado_frontdoor.proxy.gate_driver import AdmissionLimits, GateDriver
+
+ADDRESS = "http://engine"
+LIMITS = AdmissionLimits(cap=512, queue=512, queue_timeout_s=30.0)
+P50_TARGET_S = 0.0015
+GRANTS_TARGET_PER_S = 2000
+START_TIMEOUT_S = 30.0
+
+
+def door(url: str) -> tuple[ClusterDoor, SharedGate]:
+    """Return a door of the cluster with one upstream whose engine is idle."""
+    rules = ClusterRules(gates={ADDRESS: GateRules(cap=LIMITS.cap, sleeps=False)}, lease_s=2.0)
+    one = ClusterDoor(url, rules, "bench")
+    key = UpstreamKey("bench")
+
+    def build(_: int | None, __: Mapping[str, str]) -> tuple[GateDriver, Any]:
+        return GateDriver(key, LIMITS, Random(1)), lambda: None
+
+    async def count() -> int:
+        return 0
+
+    gate = SharedGate(one, ADDRESS, key, lambda: LIMITS, build, count, lambda _: None)
+    one.start()
+    return one, gate
+
+
+async def own(url: str) -> None:
+    """Own the gates until killed."""
+    owner, _ = door(url)
+    while owner.node.owner is None or owner.node.owner.learning:  # noqa: ASYNC110 - polls twice
+        await asyncio.sleep(0.05)
+    print("owns", flush=True)
+    await asyncio.Event().wait()
+
+
+async def grant(gate: SharedGate) -> float:
+    """Take a slot and give it back; returns how long the grant took."""
+    began_s = time.perf_counter()
+    lease = gate.enter()
+    if lease.decision is None:
+        granted = asyncio.get_running_loop().create_future()
+        lease.on_decision = granted.set_result
+        await granted
+    assert lease.may_start()
+    took_s = time.perf_counter() - began_s
+    lease.close(Outcome.SERVED)
+    return took_s
+
+
+async def ask(url: str, rounds: int) -> tuple[list[float], list[float]]:
+    """Return what single grants took, and how many a second came of many at once."""
+    member, gate = door(url)
+    while member.node.role != "member" or not member.node.views:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    for _ in range(200):
+        await grant(gate)
+    single_s = [await grant(gate) for _ in range(2000)]
+    rates = []
+    for _ in range(rounds):
+        began_s = time.perf_counter()
+        await asyncio.gather(*(_many(gate, 100) for _ in range(64)))
+        rates.append(6400 / (time.perf_counter() - began_s))
+    await member.close()
+    return single_s, rates
+
+
+async def _many(gate: SharedGate, count: int) -> None:
+    for _ in range(count):
+        await grant(gate)
+
+
+def main() -> int:
+    """Measure and print; returns 1 when a target is missed."""
+    parser = argparse.ArgumentParser(prog="bin/bench cluster", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--own", metavar="URL", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.own:
+        asyncio.run(own(options.own))
+        return 0
+    if shutil.which("redis-server") is None:
+        print("redis-server is not installed: nothing is measured")
+        return 1
+    with running() as processes, tempfile.TemporaryDirectory() as folder:
+        port = free_port()
+        url = f"redis://127.0.0.1:{port}/0"
+        command = ["redis-server", "--port", str(port), "--save", "", "--dir", folder]
+        processes.append(start_listening("redis-server", command, port, Path(folder, "log")))
+        owner = subprocess.Popen(
+            [sys.executable, "-m", "bench.cluster", "--own", url], stdout=subprocess.PIPE
+        )
+        processes.append(owner)
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"owns\n"
+        single_s, rates = asyncio.run(ask(url, options.rounds))
+    p50_s = statistics.median(single_s)
+    p95_s = statistics.quantiles(single_s, n=20)[-1]
+    rate = statistics.median(rates)
+    print(f"one at a time: p50 {p50_s * 1000:.2f} ms (target {P50_TARGET_S * 1000:g}), ", end="")
+    print(f"p95 {p95_s * 1000:.2f} ms")
+    print(f"64 at once: {rate:,.0f} grants/s (target {GRANTS_TARGET_PER_S:,})")
+    return int(p50_s > P50_TARGET_S or rate < GRANTS_TARGET_PER_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
