@@ -114,16 +114,16 @@ class App:
                 server.listen,
             )
         limits = connection_limits(self.settings, self._descriptors)
+        public = self._listen("public", server.listen, self.door, limits, self._budget, self._tls)
+        for_admin = limits._replace(max_connections=ADMIN_CONNECTIONS)
+        budget = BodyBudget(ADMIN_BUFFERED_BYTES)
+        admin = self._listen("admin", server.admin_listen, self.admin, for_admin, budget)
         if limits.max_connections < server.max_connections:
             LOG.info(
                 "%d connections rather than server.max_connections (%d): "
                 "the limit of open files is %d",
                 *(limits.max_connections, server.max_connections, self._descriptors),
             )
-        public = self._listen("public", server.listen, self.door, limits, self._budget, self._tls)
-        for_admin = limits._replace(max_connections=ADMIN_CONNECTIONS)
-        budget = BodyBudget(ADMIN_BUFFERED_BYTES)
-        admin = self._listen("admin", server.admin_listen, self.admin, for_admin, budget)
         return public, admin
 
     async def run(self) -> None:
