@@ -6,6 +6,7 @@ Usage:
   bin/tryout cooling URL [--model NAME] [--limit S] [--engine-log FILE]
   bin/tryout claude-code [--version VERSION] [--record FILE]
   bin/tryout vllm URL [--model NAME] [--restart CMD]
+  bin/tryout llama URL [--model NAME]
   bin/tryout (-h | --help)
 
 `engine` puts a front door with cap 2 and a line of 2 before the engine at URL (vLLM, llama.cpp or
@@ -30,6 +31,11 @@ has nothing but loopback. FILE gets the shape of what it sent, without texts and
 VLLM_SERVER_DEV_MODE=1 and tries sleeping and waking on it: tiers, crowds, another hand's doing, a
 blocked engine (where a worker method `nap` can block it), kill -9, and a restart by CMD. Nobody
 else should use the engine meanwhile.
+
+`llama` puts a front door with idle tiers of seconds before a llama-server in router mode and tries
+loading and unloading the model NAME on it: tiers, a crowd, a model unloaded by hand, a stream of
+somebody else, a load that the router refuses (where it has a second model and room for one), and
+kill -9 of the front door while the model loads.
 
 Options:
   --engine-log FILE  What llama-server logs.
@@ -59,6 +65,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from bench.harness import FrontDoor, configuration
 from tryouts.claude_code import try_claude_code
 from tryouts.cooling import try_cooling
+from tryouts.llama import try_llama
 from tryouts.messages import try_messages
 from tryouts.vllm import try_vllm
 
@@ -227,6 +234,8 @@ def main() -> int:
         try_messages(say, url, model)
     elif arguments["cooling"]:
         try_cooling(say, url, model, arguments["--limit"], arguments["--engine-log"])
+    elif arguments["llama"]:
+        try_llama(say, url, model)
     elif arguments["vllm"]:
         try_vllm(say, url, model, arguments["--restart"])
     else:

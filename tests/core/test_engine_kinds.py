@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tornado_frontdoor.core.wake.sequence import sleep_steps, wake_steps
-from tornado_frontdoor.engines import DEFAULT_KIND, kinds
+from tornado_frontdoor.engines import DEFAULT_KIND, kinds, llama_cpp, sglang
 from tornado_frontdoor.engines.base import (
     CANARY,
     CANARY_BODIES,
@@ -29,6 +29,7 @@ from tornado_frontdoor.engines.process import Stoppable
 
 KINDS = {
     **kinds(),
+    "llama.cpp, of a model": kinds()["llama.cpp"].serving("Qwen/a b&c"),
     **{f"{name}, stoppable": Stoppable(kind, 600.0, 30.0) for name, kind in kinds().items()},
 }
 VERSIONS = (None, "0.8.5", "0.16.0", "0.24.0", "0.33.0", "nonsense")
@@ -144,3 +145,80 @@ def test_no_answer_of_an_engine_breaks_its_kind(
     for kind in KINDS.values():
         seen = kind.read_state(state, [beside] * len(kind.beside), samples)
         assert isinstance(seen, Seen | str)
+
+
+@pytest.mark.parametrize("status", ["unloaded", "loading", "failed"])
+def test_a_routers_model_is_awake_only_when_it_is_loaded(status: str) -> None:
+    kind = llama_cpp.LlamaCpp("small")
+
+    def listed(value: str) -> bytes:
+        models = [
+            {"id": "big", "status": {"value": "loaded"}},
+            {"id": "small-q4", "aliases": ["small"], "status": {"value": value}},
+        ]
+        return json.dumps({"data": models}).encode()
+
+    idle, busy = b'[{"is_processing": false}]', b'[{"is_processing": true}]'
+    assert kind.read_state(listed(status), [b""], []) == Seen(True, 2, 0, 0)
+    assert kind.read_state(listed("loaded"), [idle], []) == Seen(False, 0, 0, 0, loaded=True)
+    assert kind.read_state(listed("loaded"), [busy], []) == Seen(False, 0, 1, 0, loaded=True)
+    assert kind.read_state(listed("loaded"), [b""], []) == Seen(False, 0, None, None, loaded=True)
+    assert kind.result(VERIFY_AWAKE, Answered(200, listed("loading"))) is StepResult.BUSY
+    assert kind.result(PROBE, Answered(200, listed("loading"))) is StepResult.DONE
+
+
+def test_a_router_that_lacks_the_model_is_told_apart_from_a_llama_server_that_is_none() -> None:
+    kind = llama_cpp.LlamaCpp("small")
+    other = b'{"data": [{"id": "big", "status": {"value": "loaded"}}]}'
+    assert kind.read_state(other, [b""], []) == "it has no model 'small'; it has: big"
+    single = Answered(200, b'{"models": [], "data": [{"id": "small", "object": "model"}]}')
+    assert kind.result(PROBE, single) is StepResult.UNSUPPORTED
+
+
+def test_what_a_router_has_done_already_is_done() -> None:
+    kind = llama_cpp.LlamaCpp("small")
+    (load,), (unload,) = kind.wake_steps(None, 2), kind.sleep_steps(None, 2, asleep=False)
+    running, stopped = b"model is already running", b"model is not running"
+    assert kind.result(load, Answered(400, running)) is StepResult.DONE
+    assert kind.result(load, Answered(400, stopped)) is StepResult.FAILED
+    assert kind.result(unload, Answered(400, stopped)) is StepResult.DONE
+    assert kind.result(load, Answered(404)) is StepResult.FAILED
+
+
+def test_an_sglang_is_marked_before_it_is_released_and_unmarked_after_it_has_its_weights() -> None:
+    kind = sglang.KIND
+    told = {"enable_memory_saver": True, "model_path": "/m", "weight_version": "step-7"}
+    seen = kind.read_state(json.dumps(told).encode(), [b""], [])
+    assert isinstance(seen, Seen)
+    assert (seen.sleeping, seen.level, seen.loaded) == (False, 0, True)
+    mark, release = kind.sleep_steps(seen.version, 2, asleep=False)
+    assert isinstance(mark.call, Call)
+    assert release is sglang.RELEASE
+    marked = json.loads(mark.call.body)
+    assert marked == {"new_version": "frontdoor-slept:step-7", "abort_all_requests": False}
+
+    told["weight_version"] = marked["new_version"]
+    seen = kind.read_state(json.dumps(told).encode(), [b""], [])
+    assert isinstance(seen, Seen)
+    assert (seen.sleeping, seen.level, seen.loaded) == (None, None, False)
+    *_, reload, cache, unmark = kind.wake_steps(seen.version, 2)
+    assert isinstance(reload.call, Call)
+    assert isinstance(unmark.call, Call)
+    assert json.loads(reload.call.body)["model_path"] == "/m"
+    assert cache is sglang.RESUME_KV_CACHE
+    assert json.loads(unmark.call.body)["new_version"] == "step-7"
+
+
+def test_an_sglang_without_its_memory_saver_cannot_sleep() -> None:
+    told = Answered(200, b'{"weight_version": "default", "enable_memory_saver": false}')
+    assert sglang.KIND.result(PROBE, told) is StepResult.UNSUPPORTED
+
+
+def test_an_engine_is_known_to_be_idle_only_when_it_tells() -> None:
+    told = b'{"weight_version": "default", "enable_memory_saver": true}'
+    load = b'{"aggregate": {"total_running_reqs": 2, "total_waiting_reqs": 1}}'
+    gauges = [Sample(name, {}, 1.0) for name in sorted(sglang.KIND.gauges)]
+    for beside, samples, running in ((load, [], 3), (b"", gauges, 2), (b"", gauges[:1], None)):
+        seen = sglang.KIND.read_state(told, [beside], samples)
+        assert isinstance(seen, Seen)
+        assert seen.running == running

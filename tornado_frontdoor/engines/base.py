@@ -104,6 +104,8 @@ class StepResult(Enum):
     """It was answered, and not with success."""
     UNSUPPORTED = "unsupported"
     """The engine has no such thing: 404. For a canary: it cannot be asked this way."""
+    BUSY = "busy"
+    """A probe: it says itself that what it was asked for is still under way."""
     TIMED_OUT = "timed out"
     """No answer within the limit. The engine may yet carry it out."""
     LOST = "lost"
@@ -113,7 +115,8 @@ class StepResult(Enum):
 class Seen(NamedTuple):
     """What a probe that was answered saw; None: the engine does not tell."""
 
-    sleeping: bool
+    sleeping: bool | None
+    """None: what was done to it last is remembered, and counts."""
     level: int | None = None
     """How deep: 0 awake, 1 its weights are in the host's memory, 2 they must be read again.
 
@@ -122,8 +125,11 @@ class Seen(NamedTuple):
     running: int | None = None
     waiting: int | None = None
     version: str | None = None
+    """Its release, and whatever else its steps depend on."""
     process: str | None = None
     """Anything that differs between two starts of the engine, e.g. its start time."""
+    loaded: bool = False
+    """Whether it tells that its weights mean something; False: what was done to it counts."""
 
 
 class Report(NamedTuple):
@@ -171,6 +177,8 @@ class EngineKind(ABC):
     """Where its gauges are, in Prometheus' text format."""
     levels: frozenset[int] = frozenset({1, 2})
     """How deep it can be put to sleep."""
+    sleep_looks: int = 2
+    """How often it is looked, a second apart, whether a sleep that was answered has come true."""
     stops: bool = False
     """Whether it can be started: then nobody's answering means that it is stopped."""
     gauges: frozenset[str] = frozenset()
@@ -205,6 +213,13 @@ class EngineKind(ABC):
 
     def at(self, ready_path: str) -> "EngineKind":
         """Return the kind for an engine that tells at that path when it is ready."""
+        return self
+
+    def serving(self, model: str) -> "EngineKind":
+        """Return the kind for an engine of which the model of that name is meant.
+
+        For engines that are told which of their models to load; the others need not know.
+        """
         return self
 
     def retries_wakes(self, version: str | None) -> bool:

@@ -66,6 +66,7 @@ class Stoppable(EngineKind):
         self.beside = kind.beside
         self.metrics = kind.metrics
         self.gauges = kind.gauges
+        self.sleep_looks = kind.sleep_looks
         self.levels = kind.levels | {STOPPED}
         self._start = Step(Role.WAKE, "start", start_timeout_s, ProcessCall.START)
         self._stop = Step(Role.SLEEP, "stop", stop_timeout_s, ProcessCall.STOP)

@@ -107,7 +107,7 @@ class UpstreamRegistry:
         if limits is None:
             return Upstream(wanted, self.client, self._rng)
         assert self._journal is not None
-        kind = _kind_of(wanted)
+        kind = _kind_of(wanted, settings)
         memory, learned_s = self._journal.recall(wanted.url)
         nap = SleepConfig(
             kind=kind,
@@ -184,9 +184,9 @@ def _room_limits(settings: Settings) -> RoomLimits:
     )
 
 
-def _kind_of(wanted: UpstreamSettings) -> EngineKind:
+def _kind_of(wanted: UpstreamSettings, settings: Settings) -> EngineKind:
     """Return the kind of an engine, which a `process` table lets be stopped, too."""
-    kind = kinds()[wanted.engine]
+    kind = kinds()[wanted.engine].serving(_canary(wanted, settings)[1])
     process = wanted.process
     if process is None:
         return kind

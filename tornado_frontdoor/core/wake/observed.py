@@ -2,8 +2,9 @@
 
 A value: `read` returns the next belief and what the probe means, and changes nothing.
 
-Rule 1: weights that were dropped are trusted again only when they were seen to be loaded, or when
-        the engine is another process. An engine full of garbage says that it is awake, too.
+Rule 1: weights that were dropped are trusted again only when they were seen to be loaded, when the
+        engine tells that they are, or when it is another process. An engine full of garbage says
+        that it is awake, too.
 Rule 2: the level is 1 only where nothing speaks against it; a level nobody knows is treated as 2.
         The gauge believes any call to sleep, also one that did nothing.
 """
@@ -127,8 +128,8 @@ class ObservedEngine:
                 # What starts anew has loaded its weights; what was done to the old one is gone.
                 known = ObservedEngine(level=STOPPED, support=self.support)
                 return Reading(known, EngineEvent.FOUND_STOPPED)
-            case StepResult.TIMED_OUT:
-                return self._impatient()
+            case StepResult.BUSY | StepResult.TIMED_OUT:
+                return self._impatient(report.ending)
             case StepResult.UNSUPPORTED:
                 told = "" if self.support is False else "it cannot sleep: it is never put to sleep"
                 # Without these routes its weights were never dropped.
@@ -139,8 +140,10 @@ class ObservedEngine:
             case _:
                 return self._puzzled(report, in_use=in_use)
 
-    def _impatient(self) -> Reading:
+    def _impatient(self, ending: StepResult) -> Reading:
         """Another control call is under way, or the network is slow: wait longer next time."""
+        if ending is StepResult.BUSY:
+            return Reading(self, EngineEvent.FOUND_BUSY)  # it says so, and at once
         patience = min(self.patience * 2, LONGEST_PATIENCE)
         note = ""
         if self.patience == 1:
@@ -163,10 +166,12 @@ class ObservedEngine:
         if self.process is not None and process != self.process:
             # A new process has loaded its weights; what was done to the old one is gone.
             level, trusted, half = 0, True, False
-        if self.fell and seen.sleeping:
+        trusted |= seen.loaded
+        sleeping = level > 0 if seen.sleeping is None else seen.sleeping
+        if self.fell and sleeping:
             half |= kind.sleeps_half_awake(seen.version)
         event = EngineEvent.FOUND_AWAKE if trusted else EngineEvent.FOUND_DOUBTFUL
-        if seen.sleeping:
+        if sleeping:
             told = level if seen.level is None else seen.level
             if told == 1 and trusted:
                 level, event = 1, EngineEvent.FOUND_SLEEPING

@@ -71,14 +71,14 @@ class SleepPolicy:
     def tiers(self, level: int, levels: Set[int]) -> tuple[tuple[float, int], ...]:
         """Return the (idle seconds, level) that an engine at `level` has before it, deepest first.
 
-        `levels` are those that it may be put to; where 2 is none of them, 1 stands in for it.
+        `levels` are those that it may be put to; where 1 or 2 is none of them, the other stands in.
         """
         if self.pinned:
             return ()
-        offload = 2 if 2 in levels else 1
-        all_three = ((self.idle_stop_s, 3), (self.idle_offload_s, offload), (self.idle_sleep_s, 1))
+        sleep, offload = 1 if 1 in levels else 2, 2 if 2 in levels else 1
+        tiers = ((self.idle_stop_s, 3), (self.idle_offload_s, offload), (self.idle_sleep_s, sleep))
         return tuple(
-            (idle_s, to) for idle_s, to in all_three if idle_s > 0 and to > level and to in levels
+            (idle_s, to) for idle_s, to in tiers if idle_s > 0 and to > level and to in levels
         )
 
 

@@ -174,7 +174,7 @@ class Transition:
         """
         step, ending = self.step, report.ending
         if event is not None:
-            return self._judge_probe(report.seen, event)
+            return self._judge_probe(report.seen, event, kind)
         if ending is StepResult.DONE:
             return Judgement(self, NextAction.NEXT)
         if step.role is Role.CANARY:
@@ -196,7 +196,7 @@ class Transition:
         again = replace(self, silences=silences, steps=(*self.steps, VERIFY_AWAKE, CANARY))
         return Judgement(again, NextAction.NEXT)
 
-    def _judge_probe(self, seen: Seen | None, event: EngineEvent) -> Judgement:
+    def _judge_probe(self, seen: Seen | None, event: EngineEvent, kind: EngineKind) -> Judgement:
         role, awake = self.step.role, event in _NOT_ASLEEP
         if event is EngineEvent.FOUND_BUSY:
             # No try is lost: it is busy with what it was asked for.
@@ -209,7 +209,8 @@ class Transition:
         if role is Role.PROBE or (role is Role.VERIFY_AWAKE and proven):
             return Judgement(self, NextAction.NEXT)
         if role is Role.VERIFY_AWAKE or awake:
-            return self._once_more(Report(0, StepResult.FAILED, None, event.name.lower()))
+            looks = kind.sleep_looks if role is Role.VERIFY_ASLEEP else 2
+            return self._once_more(Report(0, StepResult.FAILED, None, event.name.lower()), looks)
         told = ""
         if seen is not None and seen.level not in (None, self.level):
             told = f"its gauge says level {seen.level} after a sleep at level {self.level}"
@@ -230,9 +231,9 @@ class Transition:
         action = NextAction.GIVE_UP if self.committed else NextAction.PUT_OFF
         return Judgement(self, action, f"it has {work} requests of somebody else")
 
-    def _once_more(self, report: Report) -> Judgement:
+    def _once_more(self, report: Report, limit: int = 2) -> Judgement:
         tried = replace(self, tries=self.tries + 1)
-        if tried.tries == 1:
+        if tried.tries < limit:
             return Judgement(tried, NextAction.AGAIN)
         return Judgement(tried, NextAction.GIVE_UP, self._describe(report))
 

@@ -192,7 +192,7 @@ class ClusterUpstream(Upstream):
             limits = replace(limits, cap=share)
         if share is not None or policy is None:
             return GateDriver(settings.key, limits, rng), lambda: None
-        kind = kinds()[settings.engine]
+        kind = kinds()[settings.engine].serving(self._canary[1])
         nap = SleepConfig(
             kind=kind,
             owner=settings.url,
@@ -232,7 +232,7 @@ class ClusterUpstream(Upstream):
 
     async def _count(self) -> int | None:
         """Ask the engine how many sequences it runs and keeps waiting."""
-        kind = kinds()[self.settings.engine]
+        kind = kinds()[self.settings.engine].serving(self._canary[1])
         if kind.metrics is None:
             return None
         try:

@@ -59,6 +59,11 @@ class EngineControlClient:
         """What the engine asks for, if we know it."""
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def loads_by_name(self) -> bool:
+        """Whether the engine is told which of its models to load."""
+        return self._kind.serving("") is not self._kind
+
     def perform(self, command: Perform) -> None:
         """Begin a step; its report comes later, on a turn of its own."""
         task = asyncio.get_running_loop().create_task(self._perform(command))

@@ -69,6 +69,9 @@ class EngineExecutor:
     def change(self, key: UpstreamKey, canary: tuple[str, str], api_key: str | None) -> None:
         """Take another name, canary and key; the engine is the one at its address."""
         self._key = key
+        if canary[1] != self._control.canary[1] and self._control.loads_by_name:
+            LOG.warning("%s: the served name of its model changes with the next start", key)
+            canary = canary[0], self._control.canary[1]
         self._control.canary = canary
         self._control.api_key = api_key
 
