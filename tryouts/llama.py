@@ -52,8 +52,8 @@ def ask(url: str, body: object = None, timeout_s: float = LOAD_S) -> tuple[int, 
         return error.code, error.read()
 
 
-class Scene:
-    """A front door before a router."""
+class Router:
+    """A router, and a front door before it."""
 
     def __init__(self, say: Say, url: str, model: str, folder: Path) -> None:
         self.say, self.url, self.model = say, url, model
@@ -67,7 +67,7 @@ class Scene:
     def loads(self) -> int:
         """Return how often the front door has woken it."""
         status: dict[str, Any] = json.loads(ask(f"{self.door.admin}/admin/status")[1])
-        return int(status["upstreams"]["tryout"]["wakes"])
+        return int(status["upstreams"]["tryout"]["wakes_total"])
 
     def state(self) -> str:
         """Return what the front door believes."""
@@ -101,7 +101,7 @@ class Scene:
 def try_llama(say: Say, url: str, model: str) -> None:
     """Try each in turn; nobody else may use the router meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
-        scene = Scene(say, url, model, Path(folder))
+        scene = Router(say, url, model, Path(folder))
         try:
             if model not in scene.models():
                 say(f"the router has {', '.join(scene.models())}: --model?", holds=False)
@@ -113,7 +113,7 @@ def try_llama(say: Say, url: str, model: str) -> None:
             say(f"the front door drained and ended with {code}", holds=code == 0)
 
 
-def _wakes(scene: Scene) -> None:
+def _wakes(scene: Router) -> None:
     scene.wait(lambda: scene.state() in ("offloaded", "awake"))
     started = time.monotonic()
     status = scene.chat()
@@ -130,13 +130,13 @@ def _wakes(scene: Scene) -> None:
     )
 
 
-def _tiers(scene: Scene) -> None:
+def _tiers(scene: Router) -> None:
     scene.chat()
     took_s = scene.wait(lambda: scene.models()[scene.model] == "unloaded")
     scene.say(f"idle for 4 s, it was unloaded after {took_s} s", holds=took_s is not None)
 
 
-def _by_hand(scene: Scene) -> None:
+def _by_hand(scene: Router) -> None:
     scene.say("loaded again", holds=scene.chat() == 200)
     ask(f"{scene.url}/models/unload", {"model": scene.model})
     took_s = scene.wait(lambda: scene.state() == "offloaded", 30)
@@ -144,7 +144,7 @@ def _by_hand(scene: Scene) -> None:
     scene.say("and loaded for who comes", holds=scene.chat() == 200)
 
 
-def _somebody_else(scene: Scene) -> None:
+def _somebody_else(scene: Router) -> None:
     body = {
         "model": scene.model,
         "messages": [{"role": "user", "content": "count"}],
@@ -164,7 +164,7 @@ def _somebody_else(scene: Scene) -> None:
     scene.say("the model stayed loaded under it, past its tier", holds=slept == 0)
 
 
-def _refused(scene: Scene) -> None:
+def _refused(scene: Router) -> None:
     others = [name for name in scene.models() if name != scene.model]
     if not others:
         scene.say("no second model: a load that is refused was not tried")
@@ -182,7 +182,7 @@ def _refused(scene: Scene) -> None:
     scene.say(f"served once the other is unloaded: {answer}", holds=answer == [200])
 
 
-def _killed(scene: Scene) -> None:
+def _killed(scene: Router) -> None:
     scene.sleep()
     asking = threading.Thread(target=lambda: _unanswered(scene))
     asking.start()
@@ -195,7 +195,7 @@ def _killed(scene: Scene) -> None:
     scene.say("and serves", holds=scene.chat() == 200)
 
 
-def _unanswered(scene: Scene) -> None:
+def _unanswered(scene: Router) -> None:
     try:
         scene.chat()
     except OSError:

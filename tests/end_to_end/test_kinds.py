@@ -49,7 +49,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "FIRST_PAUSE_S", 0.3)
 
 
-class Scene(Doorway):
+class KindDoor(Doorway):
     """A front door before one engine."""
 
     engine: Any
@@ -82,12 +82,12 @@ class Scene(Doorway):
 
 
 @contextlib.asynccontextmanager
-async def front_door(folder: Path, engine: FakeEngine, **values: Any) -> AsyncIterator[Scene]:
+async def front_door(folder: Path, engine: FakeEngine, **values: Any) -> AsyncIterator[KindDoor]:
     path = folder / "frontdoor.toml"
     told = {"engine": engine.kind, "port": engine.port, "hold_s": 10, **values}
     path.write_text(CONFIGURATION.format(**told))
     app = App(load(path), lambda: load(path), io.StringIO())
-    door = Scene(app, path.read_text(), path, io.StringIO())
+    door = KindDoor(app, path.read_text(), path, io.StringIO())
     door.engine = engine
     try:
         yield door
@@ -97,7 +97,7 @@ async def front_door(folder: Path, engine: FakeEngine, **values: Any) -> AsyncIt
 
 
 @contextlib.asynccontextmanager
-async def scene(folder: Path, make: type[Engine], **values: Any) -> AsyncIterator[Scene]:
+async def scene(folder: Path, make: type[Engine], **values: Any) -> AsyncIterator[KindDoor]:
     """Run both; at the end nobody may have met an engine that was not awake."""
     engine = make()
     await engine.start()
