@@ -247,7 +247,7 @@ class Telemetry:
 
     def fell_asleep(self, upstream: str, asleep: FellAsleep) -> None:
         """Count a sleep, and for whom it made room."""
-        level = SLEEP_LEVEL[asleep.level]
+        level = SLEEP_LEVEL.get(asleep.level, "unknown")
         self._sleeps.labels(upstream, level, asleep.reason.value).inc()
         if asleep.room_for:
             self._evictions.labels(upstream, asleep.room_for).inc()
