@@ -114,11 +114,15 @@ def test_who_leaves_while_a_body_comes_in_takes_nothing() -> None:
         async with doorway(cap=1, queue=0) as door:
             for leave in LEAVINGS[:3]:
                 wire = await door.wire()
-                wire.raw(b"POST /llm/v1/messages HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+                wire.raw(
+                    b"POST /llm/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+                )
                 await wire.writer.drain()
+                await door.until(lambda: door.app._listeners[0]._unfinished)
                 leave(wire)
+                await door.until(lambda: not door.app._listeners[0]._unfinished)
             assert (await door.call(MESSAGES, ask())).status == 200
-            assert door.outcomes == ["served"]
+            assert door.outcomes == [*["request_timeout"] * 3, "served"]
 
     asyncio.run(scenario())
 

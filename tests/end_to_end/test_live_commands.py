@@ -116,7 +116,7 @@ def test_ask_shows_the_place_and_then_the_answer() -> None:
 
 def test_ask_says_why_there_is_no_answer() -> None:
     async def scenario() -> None:
-        async with doorway({"hold": 1}, cap=1, queue=0) as door:
+        async with doorway({"hold": 60}, cap=1, queue=0) as door:
             code, answer, told = await ask(door, "nobody", "hello")
             assert (code, answer) == (1, "")
             assert "404: There is no model 'nobody'" in told
@@ -126,7 +126,7 @@ def test_ask_says_why_there_is_no_answer() -> None:
             assert code == 1
             assert "503: " in told
             assert "come back in" in told
-            await first.reply()
+            first.leave()
 
     asyncio.run(scenario())
 
