@@ -34,8 +34,8 @@ else should use the engine meanwhile.
 
 `llama` puts a front door with idle tiers of seconds before a llama-server in router mode and tries
 loading and unloading the model NAME on it: tiers, a crowd, a model unloaded by hand, a stream of
-somebody else, a load that the router refuses (where it has a second model and room for one), and
-kill -9 of the front door while the model loads.
+somebody else, a second model at work in a router that has room for one, and kill -9 of the front
+door while the model loads.
 
 Options:
   --engine-log FILE  What llama-server logs.
