@@ -166,6 +166,7 @@ LONGEST_GAP_WANTED_S = 1.0
 LONGEST_GAP_S = 10.0
 
 _ASLEEP = (SLEEPING, OFFLOADED, STOPPED)
+_LEVEL = {SLEEPING: 1, OFFLOADED: 2, STOPPED: LEVEL_STOPPED}
 _FOUND = {1: EngineEvent.FOUND_SLEEPING, LEVEL_STOPPED: EngineEvent.FOUND_STOPPED}
 _FOUND_NOT_ASLEEP = (EngineEvent.FOUND_AWAKE, EngineEvent.FOUND_DOUBTFUL)
 
@@ -754,12 +755,12 @@ class WakeStateMachine:
 
     def _asleep(self, before: EngineState, run: Transition | None, now: float) -> None:
         if before is AWAKE:
-            self._orders.append(FellAsleep(self.engine.level, SleepReason.OUT_OF_BAND))
+            self._orders.append(FellAsleep(_LEVEL[self.state], SleepReason.OUT_OF_BAND))
         elif before is FALLING_ASLEEP:
             reason = SleepReason.IDLE if self._room is None else SleepReason.ROOM
             if run is not None and run.by_operator:
                 reason = SleepReason.OPERATOR
-            self._orders.append(FellAsleep(self.engine.level, reason))
+            self._orders.append(FellAsleep(_LEVEL[self.state], reason))
         self._room = None
         if before is FALLING_ASLEEP:
             self.engine = replace(self.engine, weights_on_gpu=False)
