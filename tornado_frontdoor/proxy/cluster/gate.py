@@ -45,6 +45,24 @@ class GateView:
         self.wake_step: str | None = view.get("wake_step")
         self.oldest_wait_s: float | None = view.get("oldest_wait_s")
         self.learned_s: dict[str, float] = dict(view.get("learned_s", {}))
+        self.waits_for: str | None = view.get("waits_for")
+        self.makes_room = bool(view.get("makes_room", False))
+        self.sleep_levels = frozenset(view.get("sleep_levels", ()))
+        self.replicas = None
+        """Each door picks by itself; the owner shows one gate, whatever stands behind it."""
+
+    def waiting(self) -> tuple[Ticket, ...]:
+        """Nobody: the queue is the owner's, and its tickets are not shown."""
+        return ()
+
+    def expected_wait_s(self, place: int) -> float:  # noqa: ARG002 - a gate's own knows places
+        """Return how long the oldest has waited: the owner shows no more."""
+        return self.oldest_wait_s or 0.0
+
+    def wake_trouble(self) -> str | None:
+        """Say why no wake begins although it is wanted, as the owner told it."""
+        trouble: str | None = self._view.get("wake_trouble")
+        return trouble
 
     def idle_for_s(self) -> float | None:
         """Return the time since a request last came or ended, as the owner told it."""
@@ -176,6 +194,10 @@ class SharedGate:
             "sleep_support": gate.sleep_support,
             "sleep_fault": gate.sleep_fault,
             "wake_step": gate.wake_step,
+            "waits_for": gate.waits_for,
+            "makes_room": gate.makes_room,
+            "sleep_levels": sorted(gate.sleep_levels),
+            "wake_trouble": gate.wake_trouble(),
             "wakes_total": gate.wakes_total,
             "learned_s": gate.learned_s,
             "idle_s": gate.idle_for_s(),
