@@ -127,8 +127,8 @@ class FakeRouter(FakeEngine):
     """llama-server as a router: loads and unloads in its own time, and says so at once."""
 
     kind = "llama.cpp"
-    load_s = 0.05
-    unload_s = 0.05
+    load_s = 0.3
+    unload_s = 0.3
 
     def fresh(self) -> None:
         """Nothing is loaded after a start."""
