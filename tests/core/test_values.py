@@ -54,8 +54,8 @@ def test_outcomes_have_the_labels_that_dashboards_rely_on() -> None:
     assert [outcome.label for outcome in Outcome] == [
         *("served", "queue_full", "queue_timeout", "model_waking", "draining"),
         *("client_gone_queued", "client_gone_streaming", "upstream_error", "upstream_timeout"),
-        *("bad_request", "model_not_found", "body_too_large", "cluster_outage", "buffers_full"),
-        "request_timeout",
+        *("bad_request", "model_not_found", "body_too_large", "cluster_outage"),
+        *("unauthorized", "buffers_full", "request_timeout"),
     ]
 
 
@@ -70,6 +70,7 @@ def test_every_reason_is_counted_under_an_outcome() -> None:
     same = [reason for reason in Reason if OUTCOME_OF[reason].label != reason.value]
     assert [reason.value for reason in same] == [
         *("upstream_down", "not_found", "method_not_allowed", "unsupported_media_type"),
+        *("head_too_large", "invalid_api_key", "model_not_allowed"),
     ]
 
 

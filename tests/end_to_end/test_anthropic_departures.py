@@ -104,6 +104,7 @@ def test_who_leaves_while_an_answer_is_collected_ends_the_call() -> None:
                 await asyncio.sleep(0.05)
                 leave(wire)
                 await within_notice(door, lambda: door.gate.in_flight == 0)
+                await door.until(lambda: door.gate.cooling == 0)  # the engine has let go of it too
             await door.until(lambda: door.stats()["aborted"] == len(LEAVINGS))
 
     asyncio.run(scenario())

@@ -23,7 +23,13 @@ async def run_client(folder: Path | None) -> dict[str, Any]:
     if folder is not None:
         environment["PYTHONPATH"] = str(folder)
     async with doorway(
-        {"max_model_len": 100_000}, cap=1, queue=0, read_timeout_s=2, chunk_timeout_s=2
+        # No slot cools: each case is to find the only one free.
+        {"max_model_len": 100_000},
+        cap=1,
+        queue=0,
+        read_timeout_s=2,
+        chunk_timeout_s=2,
+        upstream="cooling_limit_s = 0",
     ) as door:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, str(CLIENT), f"http://127.0.0.1:{door.port}/llm"),

@@ -68,7 +68,7 @@ def test_four_models_with_room_for_two_are_all_served_and_never_three_are_there(
     """The laws at the end of the scene: no sleep with anyone inside, no overlap, no garbage."""
     switches = asyncio.run(four_models_with_room_for_two(60, 3.0, seed=1))
     assert set(switches) == set(MODELS)
-    assert switches.total() < 30, "they stay for their time"
+    assert switches.total() < 60, "they stay for their time: fewer switches than requests"
 
 
 @pytest.mark.slow

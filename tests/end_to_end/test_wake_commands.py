@@ -66,7 +66,7 @@ def test_commands_say_what_is_wrong_in_one_line() -> None:
         assert (gone.returncode, gone.stdout) == (1, "")
         assert gone.stderr.startswith("frontdoor: no front door answers at http://127.0.0.1:9")
         assert gone.stderr.count("\n") == 1
-    assert run("sleep", "text", "--level", "3").returncode == 2
+    assert run("sleep", "text", "--level", "4").returncode == 2
     assert run("wake").returncode == 2
 
 

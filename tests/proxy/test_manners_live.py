@@ -109,11 +109,12 @@ def test_an_engines_address_is_for_operators_only() -> None:
         async with doorway(url="http://127.0.0.1:9") as door:
             for path in (CHAT, "/llm/v1/messages"):
                 reply = await door.call(path, {**chat(), "max_tokens": 5})
-                assert reply.status == 502
+                assert reply.status == 503
                 assert b"127.0.0.1" not in reply.body
                 assert b"port" not in reply.body
-                assert b"reasoning: the engine cannot be reached" in reply.body
-                assert "Failed to connect to 127.0.0.1" in door.lines[-1]["cause"]
+                assert b"reasoning does not answer" in reply.body
+            # The one that found nobody says why; the next is refused for that, and asks nobody.
+            assert "Failed to connect to 127.0.0.1" in door.lines[0]["cause"]
 
     asyncio.run(scenario())
 

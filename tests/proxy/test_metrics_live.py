@@ -11,7 +11,7 @@ import pytest
 from doorway import CHAT, doorway
 from wire import chat
 
-from tornado_frontdoor.core.decisions import EngineState, Outcome
+from tornado_frontdoor.core.decisions import EngineState, FellAsleep, Outcome, SleepReason
 from tornado_frontdoor.proxy.telemetry import Telemetry
 
 
@@ -106,11 +106,17 @@ def test_sleeps_are_counted_by_depth_and_by_whose_wish() -> None:
     heard: list[str] = []
     telemetry.observers.append(lambda kind, fields: heard.append(f"{kind} {fields['state']}"))
     telemetry.know(["openai"], {"text": True})
-    for state in (states.AWAKE, states.FALLING_ASLEEP, states.SLEEPING, states.OFFLOADED):
+    told = (states.AWAKE, states.FALLING_ASLEEP, states.SLEEPING, states.OFFLOADED)
+    for state in told:
         telemetry.engine_changed("text", state)
-    telemetry.sent_to_sleep("text")
-    for state in (states.FALLING_ASLEEP, states.SLEEPING, states.FALLING_ASLEEP, states.OFFLOADED):
-        telemetry.engine_changed("text", state)
+    for level, why in [
+        (1, SleepReason.IDLE),
+        (2, SleepReason.OUT_OF_BAND),
+        (1, SleepReason.OPERATOR),
+        (2, SleepReason.IDLE),
+    ]:
+        telemetry.fell_asleep("text", FellAsleep(level, why))
+    telemetry.fell_asleep("text", FellAsleep(1, SleepReason.ROOM, "code"))
 
     async def scrape() -> str:
         return telemetry.scrape()[0].decode()
@@ -121,8 +127,10 @@ def test_sleeps_are_counted_by_depth_and_by_whose_wish() -> None:
         (2, "out_of_band", 1),
         (1, "operator", 1),
         (2, "idle", 1),
+        (1, "room", 1),
         (1, "out_of_band", 0),
     ]:
         labels = f'level="{level}",reason="{reason}",upstream="text"'
         assert f"frontdoor_sleeps_total{{{labels}}} {count}.0" in page
+    assert 'frontdoor_evictions_total{for="code",upstream="text"} 1.0' in page
     assert heard[:2] == ["engine awake", "engine falling_asleep"]

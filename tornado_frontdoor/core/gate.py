@@ -340,7 +340,9 @@ class Gate(GateReader):
         ]
 
     def _refusal(self, turned: Rejected, now: float) -> Refusal:
-        if turned.reason is Reason.MODEL_WAKING:
+        # A queue before an engine that is down is not what keeps anybody out.
+        down = self._wake is None and self._admission.paused
+        if turned.reason is Reason.MODEL_WAKING or (down and turned.reason is Reason.QUEUE_FULL):
             if self._wake is None:
                 return down_refusal(self.key, self._several().engines.hold_down_s)
             return self._not_awake(self._wake, now)

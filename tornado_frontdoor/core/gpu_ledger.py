@@ -45,6 +45,12 @@ class _Entry:
     rests_until_s: float = -inf
     impossible: str = ""
 
+    @property
+    def calm(self) -> bool:
+        """Whether nothing is going on with this engine."""
+        nothing = self.asks is None and self.moving is None and self.told is None
+        return nothing and not self.impossible
+
     def occupant(self) -> Occupant:
         """Return the whole of it, for a plan."""
         facts = self.facts()
@@ -70,6 +76,8 @@ class GpuLedger:
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _waits_for: Mapping[str, str] = field(default_factory=dict)
     _next_s: float = inf
+    calm: bool = True
+    """Whether nobody asks for anything, moves, or was told anything: then nobody need look here."""
 
     # What gates tell
 
@@ -80,6 +88,7 @@ class GpuLedger:
     def forget(self, owner: str) -> None:
         """Strike out an engine that is no longer ours."""
         self._entries.pop(owner, None)
+        self.calm = all(entry.calm for entry in self._entries.values())
 
     def ask_to_wake(self, owner: str, since_s: float) -> None:
         """Ask for room and a turn, since now; where somebody waits for it, since the first came."""
@@ -105,15 +114,9 @@ class GpuLedger:
 
     def _put(self, owner: str, **changes: Any) -> None:
         self._entries[owner] = replace(self._entries[owner], **changes)
+        self.calm = all(entry.calm for entry in self._entries.values())
 
     # What can be asked
-
-    @property
-    def quiet(self) -> bool:
-        """Whether nobody asks for anything and nobody was told to go."""
-        return not any(
-            entry.asks is not None or entry.told is not None for entry in self._entries.values()
-        )
 
     def holds(self, owner: str) -> bool:
         """Tell whether it may move now."""

@@ -39,7 +39,10 @@ class RoomSeat:
     @property
     def makes_room(self) -> bool:
         """Whether nobody may be admitted any more, for another engine's sake."""
-        return self._ledger.told(self._owner) is not None and self._wake.state not in _GONE
+        ledger = self._ledger
+        if ledger.calm:
+            return False
+        return ledger.told(self._owner) is not None and self._wake.state not in _GONE
 
     @property
     def room_for(self) -> str:
@@ -93,7 +96,9 @@ class RoomSeat:
 
     def settle(self, now: float) -> tuple[list[WakeOrder], Sequence[str]]:
         """Have the ledger decide; return what the machine makes of it, and whom it concerns too."""
-        decided = () if self._ledger.quiet else self._ledger.settle(now)
+        if self._ledger.calm and not self._wake.makes_room:
+            return [], ()
+        decided = self._ledger.settle(now)
         return self.hear(now), [owner for owner in decided if owner != self._owner]
 
     def hear(self, now: float) -> list[WakeOrder]:

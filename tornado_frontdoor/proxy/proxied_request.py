@@ -76,6 +76,8 @@ class ProxiedRequest:
         self._over = False
         self._told = False
         self._came_back = False
+        self._trouble = ""
+        """Why the engine that was asked first could not be reached, for the operator."""
         self._tail: deque[bytes] = deque(maxlen=TAIL_PIECES)
         self._silent_since_s = 0.0
         self._keep_alive_timer: asyncio.TimerHandle | None = None
@@ -230,8 +232,10 @@ class ProxiedRequest:
         if self._told:
             self._conclude(Outcome.SERVED)
             return
-        if end is TransferEnd.CONNECT_FAILED and self._wait_for_engine():
-            return
+        if end is TransferEnd.CONNECT_FAILED:
+            self._trouble = detail
+            if self._wait_for_engine():
+                return
         match end:
             case TransferEnd.COMPLETE:
                 self._finish(self._translator.end())
@@ -288,7 +292,10 @@ class ProxiedRequest:
     def _refuse(self, refusal: Refusal, cause: str | None = None) -> None:
         document = self._surface.refuse(refusal, self._client.id)
         outcome = OUTCOME_OF[refusal.reason]
-        self._conclude(outcome, Ending(outcome, document=document, cause=cause or refusal.detail))
+        cause = cause or refusal.detail
+        if self._trouble and self._trouble not in cause:
+            cause = f"{cause}: {self._trouble}"
+        self._conclude(outcome, Ending(outcome, document=document, cause=cause))
 
     def _conclude(self, outcome: Outcome, ending: Ending | None = None) -> None:
         """End the request, once: transfer, slot, client, line, in this order."""

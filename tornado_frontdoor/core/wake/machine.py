@@ -373,6 +373,11 @@ class WakeStateMachine:
             self._probe_later(now)
         return self._consider(now)
 
+    @property
+    def makes_room(self) -> bool:
+        """Whether it is to sleep for another engine."""
+        return self._room is not None
+
     def room_refused(self, now: float) -> bool:
         """Whether it was to make room and cannot: it does work of somebody else, or failed."""
         waits = self._room is not None and self.transition is None
