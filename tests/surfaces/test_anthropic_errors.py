@@ -167,6 +167,11 @@ def test_message_of_the_engine_is_found_in_every_shape(body: bytes, message: str
     assert failed(400, body)[1]["message"] == message
 
 
+def test_an_error_that_is_no_legal_json_number_is_told_all_the_same() -> None:
+    failure = engine_failure(400, [], b'{"error": [Infinity, NaN]}')
+    assert "inf" in str(failure).lower()
+
+
 def test_endless_error_bodies_are_cut() -> None:
     _, error = failed(500, b"x" * 10_000_000)
     assert error["message"] == "x" * 199 + "…"

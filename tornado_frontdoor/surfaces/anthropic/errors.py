@@ -178,7 +178,12 @@ def _message_of(error: object) -> str:
         else:
             return ""
     # FastAPI's `detail` is a list of objects for a body that it cannot validate.
-    return "" if not error or isinstance(error, dict) else encode(error)[:MESSAGE_LIMIT]
+    if not error or isinstance(error, dict):
+        return ""
+    try:
+        return encode(error)[:MESSAGE_LIMIT]
+    except ValueError:  # it holds NaN or an infinity, which the parser takes
+        return str(error)[:MESSAGE_LIMIT]
 
 
 def _code(error: object) -> int | None:
