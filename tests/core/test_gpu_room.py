@@ -8,7 +8,6 @@ import pytest
 from room_worlds import World
 
 from tornado_frontdoor.core.gpu_occupant import (
-    STOPPED,
     Granted,
     MakeRoom,
     Moving,
@@ -19,6 +18,7 @@ from tornado_frontdoor.core.gpu_occupant import (
 )
 from tornado_frontdoor.core.gpu_room import plan
 from tornado_frontdoor.core.request import UpstreamKey
+from tornado_frontdoor.engines.base import STOPPED
 
 A, B, C, D = (UpstreamKey(key) for key in "ABCD")
 ONE_GPU = RoomLimits(device_gib={0: 20.0}, stay_factor=3.0, max_turn_wait_s=60.0)

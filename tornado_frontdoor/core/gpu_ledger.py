@@ -84,11 +84,12 @@ class GpuLedger:
     def join(self, owner: str, facts: Callable[[], Occupant]) -> None:
         """Have an engine in the ledger; `facts` returns it as it is now."""
         self._entries[owner] = _Entry(facts)
+        self._look()
 
     def forget(self, owner: str) -> None:
         """Strike out an engine that is no longer ours."""
         self._entries.pop(owner, None)
-        self.calm = all(entry.calm for entry in self._entries.values())
+        self._look()
 
     def ask_to_wake(self, owner: str, since_s: float) -> None:
         """Ask for room and a turn, since now; where somebody waits for it, since the first came."""
@@ -114,6 +115,9 @@ class GpuLedger:
 
     def _put(self, owner: str, **changes: Any) -> None:
         self._entries[owner] = replace(self._entries[owner], **changes)
+        self._look()
+
+    def _look(self) -> None:
         self.calm = all(entry.calm for entry in self._entries.values())
 
     # What can be asked

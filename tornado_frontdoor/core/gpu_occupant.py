@@ -6,8 +6,7 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple
 
-STOPPED = 3
-"""The level at which nothing of an engine is left; 0 is awake, 1 and 2 are vLLM's levels."""
+from tornado_frontdoor.engines.base import STOPPED
 
 
 class Moving(Enum):

@@ -27,7 +27,6 @@ from math import fsum, inf
 from typing import NamedTuple
 
 from tornado_frontdoor.core.gpu_occupant import (
-    STOPPED,
     Granted,
     MakeRoom,
     Moving,
@@ -37,6 +36,7 @@ from tornado_frontdoor.core.gpu_occupant import (
     RoomOrder,
     StayAwake,
 )
+from tornado_frontdoor.engines.base import STOPPED
 
 _ROUNDING_GIB = 1e-6
 

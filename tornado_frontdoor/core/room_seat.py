@@ -12,8 +12,9 @@ from math import inf
 
 from tornado_frontdoor.core.decisions import EngineState
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
-from tornado_frontdoor.core.gpu_occupant import STOPPED, Occupant
+from tornado_frontdoor.core.gpu_occupant import Occupant
 from tornado_frontdoor.core.wake.machine import Gpu, WakeOrder, WakeStateMachine
+from tornado_frontdoor.engines.base import STOPPED
 
 _LEVEL_OF = {
     EngineState.SLEEPING: 1,
