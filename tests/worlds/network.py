@@ -2,6 +2,10 @@
 
 The real listeners, the real libcurl and the clients of the world all come here for their sockets.
 Whoever connects where nobody listens is refused; all else is the kernel's.
+
+libcurl knows the machine's clock alone. What it wants to be woken for later (its limit for
+connecting) is left out: these connections are there at once, and its reckoning of what is left of
+such a limit, in whole milliseconds, would make a world depend on how busy the machine is.
 """
 
 import itertools
@@ -13,6 +17,7 @@ from typing import Any
 from unittest.mock import patch  # noqa: TID251 - of sockets, which are not ours
 
 import pycurl
+from tornado.httpserver import HTTPServer
 
 _WORLDS = itertools.count()
 
@@ -38,6 +43,30 @@ class _Handed:
 
     def __del__(self) -> None:
         os.close(self._descriptor)
+
+
+class InOrder(dict[Any, None]):
+    """A set that is gone through in the order of arrival, not of addresses in memory."""
+
+    def add(self, what: object) -> None:
+        """Put it in."""
+        self[what] = None
+
+    def discard(self, what: object) -> None:
+        """Take it out, where it is in."""
+        self.pop(what, None)
+
+    def remove(self, what: object) -> None:
+        """Take it out."""
+        del self[what]
+
+
+class _Server(HTTPServer):
+    """An engine's: when it dies its connections end in the order in which they came."""
+
+    def initialize(self, *arguments: Any, **options: Any) -> None:
+        super().initialize(*arguments, **options)
+        self._connections = InOrder()  # type: ignore[assignment]
 
 
 class Network:
@@ -91,5 +120,7 @@ class Network:
         with ExitStack() as stack:
             stack.enter_context(patch.object(public, "bind_sockets", self.bind))
             stack.enter_context(patch.object(server, "bind_sockets", self.bind))
+            stack.enter_context(patch.object(server, "HTTPServer", _Server))
             stack.enter_context(patch.object(client, "make_handle", make_handle))
+            stack.enter_context(patch.object(client.UpstreamClient, "_arm", lambda *_: None))
             yield

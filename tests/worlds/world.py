@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch  # noqa: TID251 - of the disk and of chance, which are not ours
 
 import callers
-from network import Network
+from network import InOrder, Network
 from tornado.ioloop import IOLoop
 from virtual_time import VirtualLoop, virtual_clock
 
@@ -216,6 +216,9 @@ class World:
         self.log = io.StringIO()
         self.app = App(load(self.path), lambda: load(self.path), self.log)
         self.app.start()
+        self.app.door.under_way = InOrder()  # type: ignore[assignment]
+        for listener in self.app._listeners:
+            listener.connections = InOrder()  # type: ignore[assignment]
         self.loop.after_each_turn = self._look
         try:
             await self._happen()
