@@ -27,6 +27,7 @@ from simulator.standin.engine_values import (
 )
 from simulator.standin.gpu_memory import GpuMemory, Woken
 from simulator.standin.releases import VllmRelease, profile_of
+from simulator.standin.shared_gpu import FULL, GpuPart
 
 __all__ = [
     "ControlAnswer",
@@ -63,7 +64,10 @@ class EngineModel:
         times: Times | None = None,
         speed: Speed = alone_speed,
         prefill: Prefill | None = None,
+        part: GpuPart | None = None,
     ) -> None:
+        """`part`: what it takes of a GPU that others share; without it there is always room."""
+        self._part = part
         self.profile = profile or profile_of("0.33")
         self.times = times or Times()
         self._new_replica = partial(Replica, slots, speed, prefill)
@@ -87,6 +91,11 @@ class EngineModel:
         self.operations: Counter[str] = Counter(sleep=0, wake=0)
         """Sleeps and wakes that were answered with success, also those that did nothing."""
         self._restart_at_s: float | None = None
+        self._take_part()
+
+    def _take_part(self) -> None:
+        if self._part is not None:
+            self._part.take(self.memory.asleep)
 
     @property
     def dead(self) -> bool:
@@ -168,6 +177,8 @@ class EngineModel:
             self._tell(Kind.ANSWERED, call.id, now, ControlAnswer(False, "the engine died"))
         self.deaths += 1
         self._boot()
+        if self._part is not None:
+            self._part.leave()
         wait_s = self.times.restart_s if restart_s is None else restart_s
         self._restart_at_s = now + wait_s
         self._tell(Kind.DIED, None, now, reason)
@@ -194,6 +205,7 @@ class EngineModel:
     def _happen(self, at_s: float) -> None:
         if self._restart_at_s is not None:
             self._restart_at_s = None
+            self._take_part()
             self._tell(Kind.RESTARTED, None, at_s)
         elif self._busy is not None and self._busy_until_s <= at_s:
             self._end(self._busy, at_s)
@@ -284,6 +296,7 @@ class EngineModel:
             case "sleep":
                 if not call.noop:
                     self.memory.sleep(call.level)
+                    self._take_part()
                 self.operations["sleep"] += 1
                 return ControlAnswer(True, call.level)
             case "wake_up":
@@ -301,11 +314,16 @@ class EngineModel:
         if self._wake_failed and not self.profile.safe_wake_retry:
             return None  # maps mapped blocks (vllm#34600)
         self._wake_failed = False
+        left = self.memory.left_asleep(call.tags)
+        if self._part is not None and not call.noop and not self._part.fits(left):
+            self._wake_failed = True
+            return ControlAnswer(False, FULL)
         if not call.noop:
             if self.memory.wake(call.tags) is Woken.CRASH:
                 return None
             if not self.memory.asleep or not self.profile.partial_wake_stays_paused:
                 self._resume()
+            self._take_part()
         self.operations["wake"] += 1
         return ControlAnswer(True, not self.memory.asleep)
 

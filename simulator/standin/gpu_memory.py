@@ -79,6 +79,11 @@ class GpuMemory:
         share = {"weights": WEIGHTS_SHARE, "kv_cache": 1 - WEIGHTS_SHARE}
         return sum(share[tag] for tag in self._chosen(tags))
 
+    def left_asleep(self, tags: tuple[str, ...] | None) -> tuple[str, ...]:
+        """Return the tags that would sleep on after a wake of `tags`."""
+        chosen = self._chosen(tags)
+        return tuple(tag for tag in self.asleep if tag not in chosen)
+
     def wake(self, tags: tuple[str, ...] | None) -> Woken:
         """Map `tags` again (None: whatever sleeps)."""
         chosen = self._chosen(tags)

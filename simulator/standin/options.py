@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from simulator.standin.faults import Faults
 from simulator.standin.releases import profile_of
 from simulator.standin.requests import ServiceTime
+from simulator.standin.shared_gpu import GpuPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,9 @@ class StandInOptions:
     """vLLM's own bound, on running plus waiting; 503 above it."""
     keep_alive_s: float = 5.0
     """Idle connections are closed after it (vLLM: 5.0)."""
+
+    gpu_part: GpuPart | None = None
+    """What it takes of a GPU that other stand-ins of this process share."""
 
     def __post_init__(self) -> None:
         if self.slots < 1 or self.tokens < 0 or self.gap_ms < 0 or self.slowdown < 0:

@@ -74,6 +74,7 @@ class StandIn:
                 restart_s=options.restart_s,
             ),
             speed=lambda batch: 1 / (1 + options.slowdown * (batch - 1)),
+            part=options.gpu_part,
         )
         defaults = Defaults(
             options.models, options.tokens, options.gap_ms / 1000, options.max_model_len

@@ -19,6 +19,7 @@ from doorway import Doorway, Mishaps
 from wire import Reply
 
 from simulator.standin.server import StandIn, StandInOptions
+from simulator.standin.shared_gpu import GpuPart
 from tornado_frontdoor.config import load
 from tornado_frontdoor.core.gate import Gate
 from tornado_frontdoor.proxy.app import App
@@ -296,6 +297,7 @@ async def house(
     settle: bool = True,
     mishaps_allowed: bool = False,
     pool: str = POOL,
+    parts: Mapping[str, GpuPart] | None = None,
     **sleep: object,
 ) -> AsyncIterator[House]:
     """Run a front door before stand-ins of that release; `sleep` goes into every sleep table.
@@ -308,7 +310,8 @@ async def house(
     logging.getLogger().addHandler(mishaps)
     before = asyncio.all_tasks()
     options = {"sleep_mode": True, "vllm": version, **QUICK, **(engine or {})}
-    engines = {key: StandIn(StandInOptions(**{"models": (key,), **options})) for key in keys}
+    own = {key: {"models": (key,), "gpu_part": (parts or {}).get(key), **options} for key in keys}
+    engines = {key: StandIn(StandInOptions(**own[key])) for key in keys}
     urls = {key: f"http://127.0.0.1:{made.listen()}" for key, made in engines.items()}
     whole = {
         key: {

@@ -143,6 +143,21 @@ def test_a_child_that_cannot_start_fails_the_wake_and_says_where_to_look(tmp_pat
     asyncio.run(scenario())
 
 
+def test_a_child_for_which_the_gpu_is_full_says_so_by_what_it_prints(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        port = free_port()
+        dies = "import sys; sys.exit('torch.OutOfMemoryError: CUDA out of memory.')"
+        command = f"command = {argv(sys.executable, '-c', dies)}"
+        async with front_door(tmp_path, port=port, process=command) as door:
+            await door.until(lambda: state(door) == "stopped")
+            reply = await door.admin("/admin/wake/text?wait=true", "POST")
+            assert "ran out of memory" in reply.json["error"]
+            told = (await door.admin("/metrics")).body.decode()
+            assert 'frontdoor_out_of_memory_wakes_total{upstream="text"} 1.0' in told
+
+    asyncio.run(scenario())
+
+
 def test_nothing_of_a_child_is_left_when_the_front_door_is_killed(tmp_path: Path) -> None:
     """Nor of what the child has started: a shell here, and the engine below it."""
 

@@ -253,6 +253,18 @@ class FellAsleep(NamedTuple):
     """The upstream that needed its room."""
 
 
+class OutOfMemory(NamedTuple):
+    """A wake ended as a GPU was full, although there was room by the ledger, which learns from it.
+
+    Both are 0 where the ledger has no numbers.
+    """
+
+    counted_gib: float = 0.0
+    """What the engine was taken to need of each of its GPUs."""
+    needs_gib: float = 0.0
+    """What it is taken to need from now on."""
+
+
 class WakeEnded(NamedTuple):
     """A wake from `depth` is over, for metrics; for RESTARTING: the engine is back."""
 
@@ -276,6 +288,6 @@ class Note(NamedTuple):
     text: str
 
 
-Notice = Changed | FellAsleep | WakeEnded | Answered | Note
+Notice = Changed | FellAsleep | OutOfMemory | WakeEnded | Answered | Note
 
 Decision = Admit | Refuse | Cooled | Command | Notice

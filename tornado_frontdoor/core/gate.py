@@ -20,6 +20,7 @@ from tornado_frontdoor.core.decisions import (
     EngineState,
     FellAsleep,
     Outcome,
+    OutOfMemory,
     Reason,
     Refusal,
     Refuse,
@@ -30,6 +31,7 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.core.gate_reader import GateReader
 from tornado_frontdoor.core.gpu_occupant import Occupant
+from tornado_frontdoor.core.gpu_sizes import GpuSizes
 from tornado_frontdoor.core.limits import AdmissionLimits
 from tornado_frontdoor.core.refusals import admission_refusal, down_refusal, waking_refusal
 from tornado_frontdoor.core.replicas import Engines, Replicas
@@ -77,7 +79,8 @@ class Gate(GateReader):
             now = clock.now()
             self._owner = nap.owner or key
             self._wake = WakeStateMachine(nap.limits, now, nap.kind, nap.memory)
-            self._seat = RoomSeat(nap.gpus, self._owner, self._wake, self._work)
+            sizes = GpuSizes.learned(nap.learned_gib)
+            self._seat = RoomSeat(nap.gpus, self._owner, self._wake, self._work, sizes)
             self._woke_s = -inf
             self._hold_s = 0.0
             # Nothing leaves it yet: it may claim the GPU on which a transition had begun.
@@ -315,6 +318,8 @@ class Gate(GateReader):
             self._woke_s = now
         if isinstance(order, FellAsleep) and order.reason is SleepReason.ROOM:
             order = order._replace(room_for=self._seat.room_for)
+        if isinstance(order, OutOfMemory):
+            return [self._seat.ran_out()]
         return [order]
 
     def _match_capacity(self, wake: WakeStateMachine, now: float) -> Sequence[AdmissionEvent]:

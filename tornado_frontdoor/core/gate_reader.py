@@ -151,6 +151,16 @@ class GateReader:
         """
         return self._estimates.export()
 
+    @property
+    def takes_gib(self) -> dict[str, float]:
+        """What the engine takes of each of its GPUs, as far as is known; empty: nothing is."""
+        return {} if self._wake is None else self._seat.takes_gib()
+
+    @property
+    def learned_gib(self) -> dict[str, float]:
+        """What was learned of the memory that the engine takes, to be kept likewise."""
+        return {} if self._wake is None else self._seat.sizes.export()
+
     def idle_for_s(self) -> float | None:
         """Return the time since a request last came or ended; None: there was none."""
         now = self._clock.now()

@@ -22,7 +22,7 @@ from tornado_frontdoor.core.gpu_occupant import (
     RoomOrder,
     StayAwake,
 )
-from tornado_frontdoor.core.gpu_room import plan
+from tornado_frontdoor.core.gpu_room import plan, room_of
 
 RESTS_S = 10.0
 """How long one is left alone that could not make room: it had work of somebody else, or failed."""
@@ -112,6 +112,15 @@ class GpuLedger:
     def cannot_leave(self, owner: str, now: float) -> None:
         """Take that it could not make room: somebody else has to, and it is left alone a while."""
         self._put(owner, told=None, rests_until_s=now + RESTS_S)
+
+    def ran_out(self, owner: str) -> tuple[float, float]:
+        """Return what was left by the sums as its wake ran out, and what others can free yet.
+
+        In GiB of the one of its devices that has least.
+        """
+        occupants = self.occupants()
+        one = next(other for other in occupants if other.upstream == owner)
+        return room_of(one, occupants, self.limits)
 
     def _put(self, owner: str, **changes: Any) -> None:
         self._entries[owner] = replace(self._entries[owner], **changes)

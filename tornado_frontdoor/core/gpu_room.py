@@ -92,6 +92,26 @@ def plan(occupants: Sequence[Occupant], limits: RoomLimits, now: float) -> Plan:
     return Plan(tuple(draft.orders), draft.waits_for, draft.next_s)
 
 
+def room_of(
+    one: Occupant, occupants: Sequence[Occupant], limits: RoomLimits
+) -> tuple[float, float]:
+    """Return what is free beside one that is awake or wakes, and what others could free yet.
+
+    Of its devices the one with the least counts; infinity: nothing is limited.
+    """
+    devices = [device for device in one.devices if device in limits.device_gib]
+    taken = {
+        device: fsum(other.gib for other in occupants if device in other.devices)
+        for device in devices
+    }
+    free = [limits.device_gib[device] - taken[device] for device in devices]
+    more = [
+        taken[device] - one.gib - fsum(_beside(one, device, occupants).values())
+        for device in devices
+    ]
+    return min(free, default=inf), min(more, default=0.0)
+
+
 def _grant(one: Occupant, draft: _Draft) -> None:
     if draft.taken.isdisjoint(one.devices):
         draft.orders.append(Granted(one.upstream))

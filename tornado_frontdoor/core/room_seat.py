@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from tornado_frontdoor.core.decisions import EngineState
+from tornado_frontdoor.core.decisions import EngineState, OutOfMemory
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.gpu_occupant import Occupant
+from tornado_frontdoor.core.gpu_sizes import GpuSizes
 from tornado_frontdoor.core.wake.machine import Gpu, WakeOrder, WakeStateMachine
 from tornado_frontdoor.engines.base import STOPPED
 
@@ -29,12 +30,19 @@ class RoomSeat:
     """The seat of one gate. `work` returns what only the gate knows of the engine's work."""
 
     def __init__(
-        self, ledger: GpuLedger, owner: str, wake: WakeStateMachine, work: Callable[[], Occupant]
+        self,
+        ledger: GpuLedger,
+        owner: str,
+        wake: WakeStateMachine,
+        work: Callable[[], Occupant],
+        sizes: GpuSizes,
     ) -> None:
         self._ledger = ledger
         self._owner = owner
         self._wake = wake
         self._work = work
+        self.sizes = sizes
+        """What the engine was seen to take."""
         ledger.join(owner, self._facts)
 
     @property
@@ -54,6 +62,28 @@ class RoomSeat:
     def waits_for(self) -> str | None:
         """What keeps the engine from waking, if the GPUs do."""
         return self._ledger.waits_for(self._owner) if self._wake.step == "gpu" else None
+
+    @property
+    def awake_gib(self) -> float:
+        """What it takes of each of its GPUs while it is awake, as far as is known; 0: unknown."""
+        return self.sizes.awake_gib(self._wake.policy.awake_gib)
+
+    def takes_gib(self) -> dict[str, float]:
+        """Return what it takes awake and asleep, as far as is known."""
+        if not self._wake.policy.awake_gib:
+            return {}
+        return {"awake": self.awake_gib, "asleep": self._wake.policy.asleep_gib}
+
+    def ran_out(self) -> OutOfMemory:
+        """Learn from a wake that ran out of memory although there was room by the ledger."""
+        set_gib = self._wake.policy.awake_gib
+        if not set_gib:
+            return OutOfMemory()
+        free_gib, more_gib = self._ledger.ran_out(self._owner)
+        counted_gib = self.awake_gib
+        if free_gib < inf:
+            self.sizes = self.sizes.ran_out(set_gib, free_gib, more_gib)
+        return OutOfMemory(counted_gib, self.awake_gib)
 
     def what_it_does(self, late_s: float) -> str | None:
         """Say what keeps callers waiting, where how deep it sleeps does not say it.
@@ -128,7 +158,7 @@ class RoomSeat:
         return replace(
             self._work(),
             devices=policy.devices,
-            awake_gib=policy.awake_gib,
+            awake_gib=self.awake_gib,
             asleep_gib=policy.asleep_gib,
             weights_gib=policy.weights_gib,
             priority=policy.priority,

@@ -26,3 +26,5 @@ class SleepConfig:
     """What an earlier front door wrote down last."""
     learned_s: Mapping[str, float] = field(default_factory=dict)
     """What its `learned_s` gave."""
+    learned_gib: Mapping[str, float] = field(default_factory=dict)
+    """What its `learned_gib` gave."""

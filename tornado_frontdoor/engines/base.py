@@ -40,6 +40,7 @@ class Role(Enum):
 
 
 PROBES = frozenset({Role.PROBE, Role.PROBE_IDLE, Role.VERIFY_ASLEEP, Role.VERIFY_AWAKE})
+FILLS_MEMORY = frozenset({Role.WAKE, Role.WAKE_WEIGHTS, Role.LOAD_WEIGHTS})
 
 
 class Call(NamedTuple):
@@ -106,6 +107,8 @@ class StepResult(Enum):
     """The engine has no such thing: 404. For a canary: it cannot be asked this way."""
     BUSY = "busy"
     """A probe: it says itself that what it was asked for is still under way."""
+    NO_MEMORY = "ran out of memory"
+    """A step that wakes: the engine says that its GPU is full."""
     TIMED_OUT = "timed out"
     """No answer within the limit. The engine may yet carry it out."""
     LOST = "lost"
@@ -164,6 +167,19 @@ class Sample(NamedTuple):
     value: float
 
 
+_FULL = ("out of memory", "outofmemory", "is less than desired gpu memory utilization")
+
+
+def tells_of_full_memory(text: str) -> bool:
+    """Tell whether an error, or the end of a log, says that a GPU is full.
+
+    In the words of CUDA and PyTorch, which engines pass on (llama.cpp's `cudaMalloc failed: out of
+    memory`, vLLM's sleep mode `CUDA Error: out of memory`), and of vLLM's check before it starts.
+    """
+    lowered = text.lower()
+    return any(words in lowered for words in _FULL)
+
+
 class EngineKind(ABC):
     """One kind of engine. `version` is what the engine last told; None: it has not told any."""
 
@@ -209,7 +225,11 @@ class EngineKind(ABC):
         """Return what an answer to a step means."""
         if answer.status in (404, 405, 501):
             return StepResult.UNSUPPORTED
-        return StepResult.DONE if answer.status == 200 else StepResult.FAILED
+        if answer.status == 200:
+            return StepResult.DONE
+        text = answer.body.decode("utf-8", "replace")
+        full = step.role in FILLS_MEMORY and tells_of_full_memory(text)
+        return StepResult.NO_MEMORY if full else StepResult.FAILED
 
     def at(self, ready_path: str) -> "EngineKind":
         """Return the kind for an engine that tells at that path when it is ready."""

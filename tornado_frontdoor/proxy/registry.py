@@ -108,14 +108,15 @@ class UpstreamRegistry:
             return Upstream(wanted, self.client, self._rng)
         assert self._journal is not None
         kind = _kind_of(wanted, settings)
-        memory, learned_s = self._journal.recall(wanted.url)
+        known = self._journal.recall(wanted.url)
         nap = SleepConfig(
             kind=kind,
             owner=wanted.url,
             limits=limits,
             gpus=self._gpus,
-            memory=memory or JournalEntry(),
-            learned_s=learned_s,
+            memory=known.memory or JournalEntry(),
+            learned_s=known.wake_times_s,
+            learned_gib=known.sizes_gib,
         )
         upstream = Upstream(wanted, self.client, self._rng, nap)
         waker = EngineControlClient(
@@ -124,7 +125,6 @@ class UpstreamRegistry:
         if wanted.process is not None:
             log = wanted.process.log_file or settings.server.state_dir / f"{wanted.key}.log"
             waker.process = EngineProcess(wanted.process, log, waker.answers)
-        gate = upstream.keeper.gate
         upstream.join(
             EngineExecutor(
                 wanted.key,
@@ -133,7 +133,7 @@ class UpstreamRegistry:
                 self._journal,
                 telemetry,
                 self._granted,
-                lambda: gate.learned_s,
+                upstream.keeper.gate,
             )
         )
         self._tell_engine(upstream, settings)

@@ -142,6 +142,12 @@ class Telemetry:
             ["upstream", "for"],
             registry=self.registry,
         )
+        self._out_of_memory = Counter(
+            "frontdoor_out_of_memory_wakes_total",
+            "Wakes that ended as a GPU was full",
+            ["upstream"],
+            registry=self.registry,
+        )
         self._since_s: dict[str, float] = {}
         self.observers: list[Callable[[str, dict[str, Any]], None]] = []
         """Hear of each request that ended and of each engine's state: kind, fields."""
@@ -251,6 +257,10 @@ class Telemetry:
         self._sleeps.labels(upstream, level, asleep.reason.value).inc()
         if asleep.room_for:
             self._evictions.labels(upstream, asleep.room_for).inc()
+
+    def out_of_memory(self, upstream: str) -> None:
+        """Count a wake that ended as a GPU was full."""
+        self._out_of_memory.labels(upstream).inc()
 
     def engine_changed(self, upstream: str, state: EngineState) -> None:
         """Tell whoever looks of every state."""

@@ -38,6 +38,7 @@ from tornado_frontdoor.core.decisions import (
     JournalEntry,
     Note,
     Notice,
+    OutOfMemory,
     Perform,
     Remember,
     SleepDepth,
@@ -629,7 +630,11 @@ class WakeStateMachine:
                 return event
             case NextAction.GIVE_UP:
                 known = self.engine.reload_fault
-                self.engine = self.engine.given_up(self._kind, run.steps, run.index, self.why)
+                self.engine = self.engine.given_up(
+                    self._kind, run.steps, run.index, self.why, full=run.full
+                )
+                if run.full:
+                    self._orders.append(OutOfMemory())
                 if known is None:
                     self._note(self.engine.reload_fault or "")
                 return EngineEvent.FAILED
@@ -788,7 +793,9 @@ class WakeStateMachine:
         if before is FALLING_ASLEEP:
             self.sleep_backoff = self.sleep_backoff.failed(now)
         elif run is not None and run.wakes and (run.committed or event is EngineEvent.FAILED):
-            self.wake_backoff = self.wake_backoff.failed(now)
+            # The ledger has learned from a full GPU, and makes more room for another try.
+            learned = run.full and self.policy.awake_gib > 0
+            self.wake_backoff = self.wake_backoff.failed(now, first_s=0.0 if learned else None)
             self._orders += run.ended(now, succeeded=False)
         if self.state is DOWN and self.down_since_s is None:
             self.down_since_s = now

@@ -102,11 +102,14 @@ class ObservedEngine:
         return replace(self, level=level, trusted=self.trusted and level != 2)
 
     def given_up(
-        self, kind: EngineKind, steps: tuple[Step, ...], index: int, why: str
+        self, kind: EngineKind, steps: tuple[Step, ...], index: int, why: str, *, full: bool
     ) -> "ObservedEngine":
-        """Return it after a sequence that was given up at the step of that index."""
+        """Return it after a sequence that was given up at the step of that index.
+
+        `full`: as its GPU was; that says nothing of the engine.
+        """
         fault, half = self.reload_fault, self.weights_on_gpu
-        if steps[index].role is Role.LOAD_WEIGHTS:
+        if steps[index].role is Role.LOAD_WEIGHTS and not full:
             fault = f"level 2 is off: {why}"
         if any(step.role is Role.WAKE_WEIGHTS for step in steps[:index]):
             half = kind.sleeps_half_awake(self.version)

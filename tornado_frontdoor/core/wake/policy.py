@@ -92,10 +92,12 @@ class Backoff:
     failures: int = 0
     until_s: float = -inf
 
-    def failed(self, now: float) -> "Backoff":
-        """Return it after a failure: from 2 s after the first up to 300 s."""
+    def failed(self, now: float, first_s: float | None = None) -> "Backoff":
+        """Return it after a failure: from 2 s (or `first_s`) after the first up to 300 s."""
         # Beyond 2^10 the longest pause has long been reached.
         pause_s = FIRST_PAUSE_S * 2 ** min(self.failures, 10)
+        if first_s is not None and not self.failures:
+            pause_s = first_s
         return Backoff(self.failures + 1, now + min(pause_s, LONGEST_PAUSE_S))
 
     def put_off(self, until_s: float) -> "Backoff":

@@ -116,6 +116,8 @@ class Transition:
     optional: bool = False
     """A wake that is called off when nobody wants it any more."""
     by_operator: bool = False
+    full: bool = False
+    """Whether it was given up as a GPU was full."""
 
     @property
     def step(self) -> Step:
@@ -179,6 +181,9 @@ class Transition:
             return Judgement(self, NextAction.NEXT)
         if step.role is Role.CANARY:
             return self._judge_canary(report)
+        if ending is StepResult.NO_MEMORY:
+            full = replace(self, full=True)
+            return Judgement(full, NextAction.GIVE_UP, self._describe(report))
         final = step.role in _WAKES and not kind.retries_wakes(engine.version)
         if ending is not StepResult.FAILED or final:
             return Judgement(self, NextAction.GIVE_UP, self._describe(report))

@@ -30,6 +30,7 @@ def explain(upstream: Upstream, since_s: float | None) -> dict[str, Any]:
         "blocked_by": _blocked(upstream),
         "a_request_now": _request_now(upstream),
         "expected_wait_s": round(gate.expected_wait_s(gate.queued + 1), 1),
+        "takes_gib": gate.takes_gib,
         "in_flight": gate.in_flight,
         "queued": gate.queued,
         "history": [{"time": time, "text": text} for time, text in happenings],

@@ -30,7 +30,7 @@ from tornado_frontdoor.proxy.cluster.gate import SharedGate
 from tornado_frontdoor.proxy.curl.client import UpstreamClient, UpstreamFailed
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
-from tornado_frontdoor.proxy.engine.journal import Journal, JournalError, read, written
+from tornado_frontdoor.proxy.engine.journal import Journal, JournalError, numbers, read, written
 from tornado_frontdoor.proxy.engine.prometheus_text import read_samples
 from tornado_frontdoor.proxy.gate_driver import GateDriver, SleepConfig
 from tornado_frontdoor.proxy.telemetry import Telemetry
@@ -40,6 +40,7 @@ COUNT_TIMEOUT_S = 2.0
 COUNT_LIMIT_BYTES = 4 * 1024 * 1024
 ROLES = ("owner", "member", "seeking", "alone")
 WAKES = "wake-times "
+SIZES = "sizes "
 
 
 class Cluster:
@@ -199,7 +200,8 @@ class ClusterUpstream(Upstream):
             limits=policy,
             gpus=self._cluster.gpus(),
             memory=read(journal.get(settings.url)) or JournalEntry(),
-            learned_s=_wake_times(journal.get(WAKES + settings.url)),
+            learned_s=numbers(journal.get(WAKES + settings.url)),
+            learned_gib=numbers(journal.get(SIZES + settings.url)),
         )
         driver = GateDriver(settings.key, limits, rng, nap)
         waker = EngineControlClient(
@@ -212,7 +214,7 @@ class ClusterUpstream(Upstream):
             cast(Journal, _SharedJournal(self._cluster)),
             self._cluster.telemetry,
             self._cluster.granted,
-            lambda: driver.gate.learned_s,
+            driver.gate,
         )
         executor.change(settings.key, self._canary, self.api_key)
 
@@ -318,6 +320,10 @@ class _SharedJournal:
         """Write down how long wakes take."""
         return self._put(WAKES + address, json.dumps(dict(wake_times)))
 
+    def learn_sizes(self, address: str, sizes: Mapping[str, float]) -> "asyncio.Future[None]":
+        """Write down what was learned of the memory that an engine takes."""
+        return self._put(SIZES + address, json.dumps(dict(sizes)))
+
     def _put(self, field: str, text: str) -> "asyncio.Future[None]":
         return asyncio.get_running_loop().create_task(self._cluster.remember(field, text))
 
@@ -336,10 +342,3 @@ def fingerprint(settings: Settings) -> str:
     assert settings.cluster is not None
     shared = [agreed, settings.cluster.lease_s, settings.cluster.on_outage]
     return sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _wake_times(text: str | None) -> dict[str, float]:
-    try:
-        return {str(depth): float(took_s) for depth, took_s in json.loads(text or "{}").items()}
-    except (ValueError, TypeError, AttributeError):
-        return {}

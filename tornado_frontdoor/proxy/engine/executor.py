@@ -17,6 +17,7 @@ from tornado_frontdoor.core.decisions import (
     FellAsleep,
     Note,
     Notice,
+    OutOfMemory,
     Perform,
     Remember,
     RoomDecided,
@@ -24,6 +25,7 @@ from tornado_frontdoor.core.decisions import (
     Verdict,
     WakeEnded,
 )
+from tornado_frontdoor.core.gate_reader import GateReader
 from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.engines.base import Report, StepResult
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
@@ -53,15 +55,16 @@ class EngineExecutor:
         journal: Journal,
         telemetry: Telemetry,
         granted: Callable[[str], None],
-        learned: Callable[[], dict[str, float]],
+        gate: GateReader,
     ) -> None:
+        """`gate` is only asked what was learned."""
         self._key = key
         self._address = address
         self._control = control
         self._journal = journal
         self._telemetry = telemetry
         self._granted = granted
-        self._learned = learned
+        self._gate = gate
         self.history: deque[tuple[str, str]] = deque(maxlen=HISTORY)
         """What happened lately, oldest first: the instant (UTC) and words for a person."""
         self._requests: dict[tuple[str, int | None], list[asyncio.Future[Answered]]] = {}
@@ -90,12 +93,14 @@ class EngineExecutor:
                 self._telemetry.engine_changed(self._key, decision.state)
             case FellAsleep():
                 self._fell_asleep(decision)
+            case OutOfMemory():
+                self._ran_out(decision)
             case WakeEnded():
                 self._telemetry.wake_ended(self._key, decision)
                 how = "is over" if decision.succeeded else "failed"
                 depth, took_s = decision.depth.value, decision.took_s
                 self._remind(f"its wake from {depth} {how} after {took_s:.1f} s")
-                writing = self._journal.learn(self._address, self._learned())
+                writing = self._journal.learn(self._address, self._gate.learned_s)
                 writing.add_done_callback(self._complain)
             case Answered():
                 self._answer(decision)
@@ -123,6 +128,23 @@ class EngineExecutor:
             why = f"to make room for {asleep.room_for}"
         LOG.info("%s fell asleep at level %d, %s", self._key, asleep.level, why)
         self._remind(f"it fell asleep at level {asleep.level}, {why}")
+
+    def _ran_out(self, happened: OutOfMemory) -> None:
+        self._telemetry.out_of_memory(self._key)
+        text = "a GPU was full as it woke"
+        if happened.needs_gib > happened.counted_gib:
+            text += (
+                f", although there was room for {happened.counted_gib:.1f} GiB: from now on it is "
+                f"taken to need {happened.needs_gib:.1f} GiB"
+            )
+            writing = self._journal.learn_sizes(self._address, self._gate.learned_gib)
+            writing.add_done_callback(self._complain)
+        elif happened.needs_gib:
+            text += (
+                ", and nobody else can make room: its own size, or somebody else's, is not as set"
+            )
+        LOG.warning("%s: %s", self._key, text)
+        self._remind(text)
 
     def _remind(self, text: str) -> None:
         """Keep for operators what happened lately."""

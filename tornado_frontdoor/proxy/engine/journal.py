@@ -1,7 +1,8 @@
-"""What must survive a front door that is killed: each engine's transition, depth and wake times.
+"""What must survive a front door that is killed: each engine's transition, depth, what was learned.
 
-SQLite, one row for each engine address. What a transition is about to do is committed, to the disk,
-before it is done; after a start the gates are told what the last front door remembered.
+SQLite, one row for each engine address, and one for each other fact that was learned of it. What a
+transition is about to do is committed, to the disk, before it is done; after a start the gates are
+told what the last front door remembered.
 
 Rule 1: one front door to a folder, held by a lock on a file beside the journal. The lock goes with
         the process, however that ends; one that drains gives it up for the next.
@@ -14,9 +15,10 @@ import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import EngineState, JournalEntry
 
@@ -29,6 +31,16 @@ _COLUMNS = ["address", "memory", "wake_times"]
 
 class JournalError(Exception):
     """The journal cannot be used; the message names the file and says why."""
+
+
+class Known(NamedTuple):
+    """What is known of an engine."""
+
+    memory: JournalEntry | None = None
+    wake_times_s: Mapping[str, float] = {}
+    """By depth."""
+    sizes_gib: Mapping[str, float] = {}
+    """As `core/gpu_sizes.py` calls them."""
 
 
 class Journal:
@@ -83,6 +95,10 @@ class Journal:
                 raise sqlite3.DatabaseError(health)
             if found != _COLUMNS:
                 raise sqlite3.DatabaseError(f"its table has the columns {', '.join(found)}")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS facts "
+                "(address TEXT, name TEXT, value TEXT, PRIMARY KEY (address, name)) STRICT"
+            )
         except sqlite3.OperationalError as error:
             connection.close()
             raise JournalError(f"cannot keep the journal in {self._path}: {error}") from error
@@ -107,18 +123,26 @@ class Journal:
         """Write down how long wakes take, by depth."""
         return self._put(address, "wake_times", json.dumps(dict(wake_times)))
 
-    def recall(self, address: str) -> tuple[JournalEntry | None, dict[str, float]]:
-        """Return what was remembered of an engine; what cannot be read counts as forgotten."""
+    def learn_sizes(self, address: str, sizes: Mapping[str, float]) -> "asyncio.Future[None]":
+        """Write down what was learned of the memory that an engine takes, in GiB."""
+        return self._put_fact(address, "sizes", json.dumps(dict(sizes)))
+
+    def recall(self, address: str) -> Known:
+        """Return what is known of an engine; what cannot be read counts as forgotten."""
         assert self._connection is not None
         try:
             row = self._connection.execute(
                 "SELECT memory, wake_times FROM engines WHERE address = ?", (address,)
             ).fetchone()
+            facts = dict(
+                self._connection.execute(
+                    "SELECT name, value FROM facts WHERE address = ?", (address,)
+                ).fetchall()
+            )
         except sqlite3.Error:
-            return None, {}
-        if row is None:
-            return None, {}
-        return read(row[0]), _wake_times(row[1])
+            return Known()
+        memory, wake_times = row or (None, None)
+        return Known(read(memory), numbers(wake_times), numbers(facts.get("sizes")))
 
     def close(self) -> None:
         """Write what is still to be written, and close the file."""
@@ -128,17 +152,24 @@ class Journal:
         os.close(self._lock)
 
     def _put(self, address: str, column: str, value: str) -> "asyncio.Future[None]":
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._writer, self._write, address, column, value)
+        statement = (
+            f"INSERT INTO engines (address, {column}) VALUES (?, ?) "  # noqa: S608 - our names
+            f"ON CONFLICT (address) DO UPDATE SET {column} = excluded.{column}"
+        )
+        return self._later(statement, address, value)
 
-    def _write(self, address: str, column: str, value: str) -> None:
+    def _put_fact(self, address: str, name: str, value: str) -> "asyncio.Future[None]":
+        statement = "INSERT OR REPLACE INTO facts (address, name, value) VALUES (?, ?, ?)"
+        return self._later(statement, address, name, value)
+
+    def _later(self, statement: str, *values: str) -> "asyncio.Future[None]":
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._writer, self._write, statement, values)
+
+    def _write(self, statement: str, values: Sequence[str]) -> None:
         assert self._connection is not None
         try:
-            self._connection.execute(
-                f"INSERT INTO engines (address, {column}) VALUES (?, ?) "  # noqa: S608 - our names
-                f"ON CONFLICT (address) DO UPDATE SET {column} = excluded.{column}",
-                (address, value),
-            )
+            self._connection.execute(statement, values)
         except sqlite3.Error as error:
             raise JournalError(f"cannot write the journal {self._path}: {error}") from error
 
@@ -164,8 +195,9 @@ def read(text: str | None) -> JournalEntry | None:
         return None
 
 
-def _wake_times(text: str | None) -> dict[str, float]:
+def numbers(text: str | None) -> dict[str, float]:
+    """Read named numbers; what cannot be read counts as forgotten."""
     try:
-        return {str(depth): float(took_s) for depth, took_s in json.loads(text or "{}").items()}
+        return {str(name): float(value) for name, value in json.loads(text or "{}").items()}
     except (ValueError, TypeError, AttributeError):
         return {}

@@ -7,6 +7,7 @@ no shell reads.
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -14,13 +15,15 @@ from pathlib import Path
 
 from tornado_frontdoor.config import ProcessSettings
 from tornado_frontdoor.core.printable import printable
-from tornado_frontdoor.engines.base import ProcessCall, StepResult
+from tornado_frontdoor.engines.base import ProcessCall, StepResult, tells_of_full_memory
 
 LOG = logging.getLogger("frontdoor")
 
 REAPER = Path(__file__).with_name("reaper.py")
 STOP_MARGIN_S = 5.0
 """For a stop, beyond what the engine may take to end."""
+LOG_END_BYTES = 32768
+"""Of what an engine printed that ended as it started: where it says why."""
 LOOK_S = 0.1
 """Between looks whether it is ready, or gone."""
 
@@ -40,6 +43,8 @@ class EngineProcess:
         self._log_file = log_file
         self._answers = answers
         self._child: asyncio.subprocess.Process | None = None
+        self._log_from = 0
+        """Where in its log the output of the child begins."""
 
     async def carry_out(self, call: ProcessCall) -> Outcome:
         """Start or stop it; over when it is ready, or when nobody answers any more.
@@ -74,7 +79,9 @@ class EngineProcess:
         while await self._answers() is not StepResult.DONE:
             child = self._child
             if child is not None and child.returncode is not None:
-                return StepResult.FAILED, f"it ended with {child.returncode}: see {self._log_file}"
+                full = tells_of_full_memory(self._printed())
+                result = StepResult.NO_MEMORY if full else StepResult.FAILED
+                return result, f"it ended with {child.returncode}: see {self._log_file}"
             await asyncio.sleep(LOOK_S)
         return StepResult.DONE, ""
 
@@ -92,6 +99,7 @@ class EngineProcess:
     async def _spawn(self, command: tuple[str, ...]) -> None:
         self._log_file.parent.mkdir(parents=True, exist_ok=True)
         with self._log_file.open("ab") as log:
+            self._log_from = log.tell()
             self._child = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", str(REAPER)),
                 *(str(self._settings.stop_timeout_s), *command),
@@ -101,6 +109,14 @@ class EngineProcess:
                 start_new_session=True,
             )
         LOG.info("started %s, process %d, output in %s", command[0], self._child.pid, log.name)
+
+    def _printed(self) -> str:
+        """Return the end of what the child has printed."""
+        with suppress(OSError), self._log_file.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_from, end - LOG_END_BYTES))
+            return log.read(LOG_END_BYTES).decode("utf-8", "replace")
+        return ""
 
     async def _end_child(self) -> None:
         child, self._child = self._child, None
@@ -132,4 +148,5 @@ class EngineProcess:
         if process.returncode == 0:
             return None
         words = printable(said[-200:].decode("utf-8", "replace").strip())
-        return StepResult.FAILED, f"{argv[0]} ended with {process.returncode}: {words}"
+        result = StepResult.NO_MEMORY if tells_of_full_memory(words) else StepResult.FAILED
+        return result, f"{argv[0]} ended with {process.returncode}: {words}"
