@@ -237,7 +237,8 @@ class QueueWitness:
                 if not self._draining:
                     raise LawError(4, f"ticket {number} is refused for a drain that is not on")
             case _:
-                if waiter.weight <= self._cap:
+                # Who wakes nobody may be refused at any time: the terms are not known here.
+                if waiter.weight <= self._cap and reason is not Reason.MODEL_ASLEEP:
                     raise LawError(4, f"ticket {number} fits and is refused as {reason.value}")
         self.ends[OUTCOME_OF[reason]] += 1
 

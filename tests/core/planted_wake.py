@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tornado_frontdoor.core.wake.machine import WakeStateMachine as Machine
 from tornado_frontdoor.core.wake.observed import ObservedEngine as Engine
 from tornado_frontdoor.core.wake.operator_requests import OperatorRequests as Requests
-from tornado_frontdoor.core.wake.policy import Backoff, SleepPolicy
+from tornado_frontdoor.core.wake.policy import Backoff, Idleness, SleepPolicy
 from tornado_frontdoor.core.wake.sequence import Transition
 
 
@@ -260,28 +260,28 @@ PLANTED: Mapping[str, Patch] = MappingProxyType(
         "gauges that do not tell mean idle": Patch(
             Transition,
             "_judge_idleness",
-            "if self.by_operator",
+            "if self.reason is SleepReason.OPERATOR",
             "if True",
             "test_wake_sleeping.test_an_engine_that_does_not_show_its_work_is_put_to_sleep_by_operators_only",
         ),
         "operators are asked for gauges": Patch(
             Transition,
             "_judge_idleness",
-            "if self.by_operator",
+            "if self.reason is SleepReason.OPERATOR",
             "if False",
             "test_wake_sleeping.test_an_engine_that_does_not_show_its_work_is_put_to_sleep_by_operators_only",
         ),
         "idleness runs from the start": Patch(
-            Machine,
-            "touch",
-            "self._idle_from_s = now",
-            "pass",
+            Idleness,
+            "used",
+            "Idleness(now, self.keep)",
+            "self",
             "test_wake_sleeping.test_an_idle_time_shorter_than_the_wake_puts_nobody_to_sleep_again",
         ),
         "idleness runs during a wake": Patch(
             Machine,
             "_awake",
-            "self._idle_from_s = now",
+            "self.touch(now)",
             "pass",
             "test_wake_sleeping.test_a_sleep_that_fails_is_tried_once_more_and_then_not_at_once",
         ),
@@ -293,10 +293,10 @@ PLANTED: Mapping[str, Patch] = MappingProxyType(
             "test_wake_sleeping.test_who_comes_on_the_way_down_turns_it_around_before_the_weights_are_gone",
         ),
         "the deeper tier is skipped": Patch(
-            Machine,
-            "_due",
-            "max(to for",
-            "min(to for",
+            Idleness,
+            "due",
+            "max(reached",
+            "min(reached",
             "test_wake_sleeping.test_both_tiers_at_once_go_straight_to_the_deeper",
         ),
         "a level that does not come back is used": Patch(

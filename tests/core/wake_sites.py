@@ -36,7 +36,7 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
-from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
+from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, WakeTerms
 from tornado_frontdoor.engines import vllm
 from tornado_frontdoor.engines.base import CANARY, EngineKind, Report, Role, Step, StepResult
 from tornado_frontdoor.engines.process import Stoppable
@@ -140,8 +140,9 @@ class Site:
 
     # What a driver does
 
-    def arrive(self, hold_s: float) -> None:
+    def arrive(self, hold_s: float, terms: WakeTerms | None = None) -> None:
         caller = Caller(hold_s)
+        caller.terms = terms
         self.call(lambda: self.gate.arrive(caller), arrives=caller)
 
     def finish(self, ticket: Ticket, outcome: Outcome) -> None:

@@ -195,5 +195,6 @@ def _model(name: str, table: Mapping[str, Any]) -> ModelSettings:
         upstream=UpstreamKey(table["upstream"]),
         served_name=table["served_name"] or name,
         aliases=table["aliases"],
+        wake=table["wake"],
         dialect=Traits(**table["dialect"]),
     )

@@ -196,6 +196,7 @@ class SleepTable(Table):
     retry_after_offloaded_s = Whole(1, YEAR_S)
     retry_after_restarting_s = Whole(1, YEAR_S)
     max_waiting = Whole(1, PLACES_MAX)
+    max_keep_alive_s = Number(least=0, most=YEAR_S)
     pinned = Flag()
     canary = Flag()
     canary_path = ChoiceField("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
@@ -290,6 +291,7 @@ class ModelTable(Table):
     upstream = Text(required=True)
     served_name = Text()
     aliases = Items(Text())
+    wake = ChoiceField("always", "if-awake", "never")
     dialect = Always(DialectTable)
 
 

@@ -122,6 +122,7 @@ class SleepSettings:
     retry_after_restarting_s: int = 600
     max_waiting: int | None = None
     """Never None where the upstream has no admission table."""
+    max_keep_alive_s: float = 86400
     pinned: bool = False
     canary: bool = True
     canary_path: Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"] = (
@@ -213,6 +214,7 @@ class ModelSettings:
     served_name: str
     """What the engine is asked for; the table's name where the file gives none."""
     aliases: tuple[str, ...] = ()
+    wake: Literal["always", "if-awake", "never"] = "always"
     dialect: Traits = field(default_factory=Traits)
 
 
@@ -309,4 +311,5 @@ class Settings:
             traits=traits,
             anthropic=upstream.anthropic,
             max_weight=upstream.admission.cap if upstream.admission else None,
+            wake=model.wake,
         )

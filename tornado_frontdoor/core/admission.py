@@ -34,7 +34,7 @@ once those are let in whom a slot that has cooled makes room for.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from tornado_frontdoor.core.decisions import AdmissionEvent, Admit, Cooled, Reason, Rejected
@@ -57,7 +57,8 @@ _NOTHING: tuple[AdmissionEvent, ...] = ()
 class AdmissionController:
     """The queue before one upstream. Not thread-safe, never blocks.
 
-    Each call and each event is O(1), but for `waiting` and `change_limits`, which walk the queue.
+    Each call and each event is O(1), but for `waiting`, `dismiss` and `change_limits`, which walk
+    the queue.
     `now` is the instant of the call in monotonic seconds; it never goes back.
     """
 
@@ -132,11 +133,14 @@ class AdmissionController:
 
     # What can happen
 
-    def arrive(self, ticket: Ticket, now: float, waited_s: float = 0.0) -> Sequence[AdmissionEvent]:
+    def arrive(
+        self, ticket: Ticket, now: float, waited_s: float = 0.0, barred: Reason | None = None
+    ) -> Sequence[AdmissionEvent]:
         """Put a new ticket into flight, into the queue, or turn it away.
 
         `waited_s`: what it has waited in the queue of an earlier owner of this gate; those come
-        first and in their order, so that nobody behind them has waited for longer.
+        first and in their order, so that nobody behind them has waited for longer. `barred`: why it
+        is turned away in any case.
         """
         if ticket.state is not _NEW:
             raise TicketError(f"{ticket!r} has arrived before")
@@ -149,6 +153,8 @@ class AdmissionController:
         weight = ticket.weight
         if self._draining:
             self._reject(ticket, Reason.DRAINING, events)
+        elif barred is not None:
+            self._reject(ticket, barred, events)
         elif weight > self._heaviest:
             # It could never run, so it must not stand at the head and block everyone behind it.
             self._reject(ticket, Reason.BAD_REQUEST, events)
@@ -245,6 +251,17 @@ class AdmissionController:
         self._paused = False
         self._expire_before(now, events)  # a shorter queue_timeout_s may have come meanwhile
         self._grant(now, events)
+        return events
+
+    def dismiss(
+        self, whom: Callable[[Ticket], bool], reason: Reason, now: float
+    ) -> Sequence[AdmissionEvent]:
+        """Turn away those who wait and are not to; the others keep their places."""
+        events: list[AdmissionEvent] = []
+        for ticket in [waiter for waiter in self._queue.values() if whom(waiter)]:
+            del self._queue[ticket.number]
+            ticket.paused_s = self._paused_s(now) - ticket.paused_mark_s
+            self._reject(ticket, reason, events)
         return events
 
     def drain(self) -> Sequence[AdmissionEvent]:

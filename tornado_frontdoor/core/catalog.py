@@ -45,6 +45,8 @@ class Target:
     anthropic: Literal["translate", "native"] = "translate"
     max_weight: int | None = None
     """The upstream's cap: what one request may weigh at most; None where it is uncapped."""
+    wake: Literal["always", "if-awake", "never"] = "always"
+    """Whether its requests wake a sleeping engine, where they do not say so themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

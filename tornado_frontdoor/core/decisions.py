@@ -17,13 +17,15 @@ class Outcome(Enum):
     The code's first letter says who ended it: C the client, U the engine, P the front door, `-`
     nobody, it ran to its end. The second says where or over what: Q in the queue, D after the
     grant, F a full queue, W waiting for a wake, X shutting down, H the engine's answer, T a
-    silence, R the request itself, N a name, B a body, K a key, M memory, O the other front doors.
+    silence, R the request itself, N a name, B a body, K a key, M memory, O the other front doors,
+    Z an engine that is to sleep on.
     """
 
     SERVED = ("served", "--")
     QUEUE_FULL = ("queue_full", "PF")
     QUEUE_TIMEOUT = ("queue_timeout", "PQ")
     MODEL_WAKING = ("model_waking", "PW")
+    MODEL_ASLEEP = ("model_asleep", "PZ")
     DRAINING = ("draining", "PX")
     CLIENT_GONE_QUEUED = ("client_gone_queued", "CQ")
     CLIENT_GONE_STREAMING = ("client_gone_streaming", "CD")
@@ -48,6 +50,8 @@ class Reason(Enum):
     QUEUE_FULL = "queue_full"
     QUEUE_TIMEOUT = "queue_timeout"
     MODEL_WAKING = "model_waking"
+    MODEL_ASLEEP = "model_asleep"
+    """The engine sleeps, and is not to be woken: not for this request, or for nobody."""
     UPSTREAM_DOWN = "upstream_down"
     DRAINING = "draining"
     UPSTREAM_ERROR = "upstream_error"
@@ -70,6 +74,7 @@ OUTCOME_OF: dict[Reason, Outcome] = {
     Reason.QUEUE_FULL: Outcome.QUEUE_FULL,
     Reason.QUEUE_TIMEOUT: Outcome.QUEUE_TIMEOUT,
     Reason.MODEL_WAKING: Outcome.MODEL_WAKING,
+    Reason.MODEL_ASLEEP: Outcome.MODEL_ASLEEP,
     Reason.UPSTREAM_DOWN: Outcome.MODEL_WAKING,
     Reason.DRAINING: Outcome.DRAINING,
     Reason.UPSTREAM_ERROR: Outcome.UPSTREAM_ERROR,
@@ -238,6 +243,8 @@ class SleepReason(Enum):
 
     IDLE = "idle"
     OPERATOR = "operator"
+    KEEP_ALIVE = "keep_alive"
+    """The last caller wanted it kept awake for so long, or no longer."""
     ROOM = "room"
     """Another engine needed its part of a GPU."""
     OUT_OF_BAND = "out_of_band"
@@ -251,6 +258,8 @@ class FellAsleep(NamedTuple):
     reason: SleepReason
     room_for: str = ""
     """The upstream that needed its room."""
+    by: str = ""
+    """Who wanted it, where that is known."""
 
 
 class OutOfMemory(NamedTuple):

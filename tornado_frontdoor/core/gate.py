@@ -33,9 +33,14 @@ from tornado_frontdoor.core.gate_reader import GateReader
 from tornado_frontdoor.core.gpu_occupant import Occupant
 from tornado_frontdoor.core.gpu_sizes import GpuSizes
 from tornado_frontdoor.core.limits import AdmissionLimits
-from tornado_frontdoor.core.refusals import admission_refusal, down_refusal, waking_refusal
+from tornado_frontdoor.core.refusals import (
+    admission_refusal,
+    asleep_refusal,
+    down_refusal,
+    waking_refusal,
+)
 from tornado_frontdoor.core.replicas import Engines, Replicas
-from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
+from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, WakeTerms
 from tornado_frontdoor.core.retry_after import Randomness, RetryAfterEstimator, WakeEstimates
 from tornado_frontdoor.core.room_seat import RoomSeat
 from tornado_frontdoor.core.sleep_config import GateError, SleepConfig
@@ -91,9 +96,15 @@ class Gate(GateReader):
     def arrive(self, ticket: Ticket, waited_s: float = 0.0) -> Sequence[Decision]:
         """Admit, refuse, or let it wait, undecided; `waited_s`: before, at an earlier owner."""
         now = self._clock.now()
-        self._last_request_s = now
-        moves = [*self._close(now), *self._admission.arrive(ticket, now, waited_s)]
-        if self._wake is not None:
+        terms = ticket.terms
+        counts = terms is None or terms.counts
+        if counts:
+            self._last_request_s = now
+        moves = [
+            *self._close(now),
+            *self._admission.arrive(ticket, now, waited_s, self._bar(terms)),
+        ]
+        if self._wake is not None and counts:
             self._wake.touch(now)
         return self._joined(moves, (), now)
 
@@ -113,9 +124,9 @@ class Gate(GateReader):
         now = self._clock.now()
         if ticket.state is TicketState.COOLING:
             return self._joined([*self._close(now), *self._admission.finish(ticket, now)], (), now)
-        self._observe(ticket, now)
+        served = self._observe(ticket, now)
         moves = [*self._close(now), *self._admission.finish(ticket, now)]
-        return self._ended(moves, outcome, now)
+        return self._ended(moves, ticket, outcome, now, served=served)
 
     def cool(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
         """End a ticket whose engine may not have noticed yet that its request was broken off.
@@ -123,8 +134,9 @@ class Gate(GateReader):
         It keeps its slots until `finish` or, where no sign comes, until `Cooled`.
         """
         now = self._clock.now()
-        self._observe(ticket, now)
-        return self._ended([*self._close(now), *self._admission.cool(ticket, now)], outcome, now)
+        served = self._observe(ticket, now)
+        moves = [*self._close(now), *self._admission.cool(ticket, now)]
+        return self._ended(moves, ticket, outcome, now, served=served)
 
     def expire(self) -> Sequence[Decision]:
         """Refuse those whose limit has come, and begin what idleness or a timer asks for."""
@@ -226,17 +238,37 @@ class Gate(GateReader):
             return ()
         return self._match_capacity(self._wake, now)
 
-    def _observe(self, ticket: Ticket, now: float) -> None:
-        self._last_request_s = now
-        if ticket.state is TicketState.IN_FLIGHT:
-            self._pacer.observe(now - ticket.admitted_s)
+    def _bar(self, terms: WakeTerms | None) -> Reason | None:
+        """Return why nobody is let in on these terms, if so: no engine is woken for them."""
+        stray = terms is not None and not terms.wakes
+        if stray and self._wake is not None and self._admission.paused:
+            return Reason.MODEL_ASLEEP
+        return None
+
+    def _observe(self, ticket: Ticket, now: float) -> bool:
+        """Note that a ticket ends; tells whether it was in flight."""
+        if ticket.terms is None or ticket.terms.counts:
+            self._last_request_s = now
+        if ticket.state is not TicketState.IN_FLIGHT:
+            return False
+        self._pacer.observe(now - ticket.admitted_s)
+        return True
 
     def _ended(
-        self, moves: Sequence[AdmissionEvent], outcome: Outcome, now: float
+        self,
+        moves: Sequence[AdmissionEvent],
+        ticket: Ticket,
+        outcome: Outcome,
+        now: float,
+        *,
+        served: bool,
     ) -> Sequence[Decision]:
         orders: Sequence[WakeOrder] = ()
         if self._wake is not None:
-            self._wake.touch(now, served=outcome is Outcome.SERVED)
+            if served:
+                self._wake.served(ticket.terms, now, well=outcome is Outcome.SERVED)
+            elif ticket.terms is None or ticket.terms.counts:
+                self._wake.touch(now)
             orders = self._wake.suspect(now) if outcome in _SUSPICIOUS else ()
         return self._joined(moves, orders, now)
 
@@ -334,7 +366,11 @@ class Gate(GateReader):
         if self._admission.paused and hold_s == self._hold_s:
             return ()
         self._hold_s = hold_s
-        return self._admission.pause(hold_s, now)
+        moves = self._admission.pause(hold_s, now)
+        if not self._admission.queued:
+            return moves
+        # Nobody waits for a wake who is not worth one.
+        return [*moves, *self._admission.dismiss(_wakes_nobody, Reason.MODEL_ASLEEP, now)]
 
     def _decide(self, moves: Sequence[AdmissionEvent], now: float) -> Sequence[Decision]:
         if not moves:
@@ -351,6 +387,8 @@ class Gate(GateReader):
             if self._wake is None:
                 return down_refusal(self.key, self._several().engines.hold_down_s)
             return self._not_awake(self._wake, now)
+        if turned.reason is Reason.MODEL_ASLEEP:
+            return self._asleep()
         limits, weight = self._admission.limits, turned.ticket.weight
         return admission_refusal(
             turned.reason, self.key, weight, limits, lambda: self._retry_after_s(now)
@@ -372,6 +410,15 @@ class Gate(GateReader):
         return_s = self._pacer.wake_return_s(now, max(left_s, failed[1] if failed else 0.0))
         return refusal._replace(return_s=return_s)
 
+    def _asleep(self) -> Refusal:
+        """Say that the engine is not woken for it, and when to come back."""
+        depth = self.sleep_depth or SleepDepth.SLEEPING  # it is awake, and makes room for another
+        return asleep_refusal(self.key, self.state, depth, self.expected_wait_s(0))
+
     def _retry_after_s(self, now: float) -> float:
         cap = self._admission.limits.cap or 1
         return self._pacer.retry_after_s(now, cap, self._admission.queued)
+
+
+def _wakes_nobody(ticket: Ticket) -> bool:
+    return ticket.terms is not None and not ticket.terms.wakes

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tornado_frontdoor.core.decisions import Reason, Refusal, SleepDepth
+from tornado_frontdoor.core.decisions import EngineState, Reason, Refusal, SleepDepth
 from tornado_frontdoor.core.limits import AdmissionLimits
 
 DRAINING_RETRY_AFTER_S = 5.0
@@ -72,6 +72,19 @@ def waking_refusal(
         retry_after_s = max(retry_after_s, pause_s)
     reason = Reason.UPSTREAM_DOWN if depth is SleepDepth.RESTARTING else Reason.MODEL_WAKING
     return Refusal(reason, detail, upstream, retry_after_s, depth, left_s)
+
+
+def asleep_refusal(upstream: str, state: EngineState, depth: SleepDepth, left_s: float) -> Refusal:
+    """Say that an engine is not awake, and that this request is none to wake it for.
+
+    `left_s` is what a wake would take yet, should somebody else want one.
+    """
+    what = "makes room for another engine" if state is EngineState.AWAKE else f"is {state.value}"
+    detail = (
+        f"{upstream} {what}, and this request wakes no engine (X-Frontdoor-Wake, or the model's "
+        "wake setting)"
+    )
+    return Refusal(Reason.MODEL_ASLEEP, detail, upstream, max(left_s, 1.0), depth, left_s)
 
 
 def down_refusal(upstream: str, hold_s: float) -> Refusal:

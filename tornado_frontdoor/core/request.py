@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from typing import NewType
+from typing import NamedTuple, NewType
 
 UpstreamKey = NewType("UpstreamKey", str)
 """The name of an upstream in the configuration; one address, one key, one gate."""
@@ -31,6 +31,22 @@ class CanonicalRequest:
     """What else the engine is told; steering and hop-by-hop headers are gone by now."""
     takes_slot: bool = True
     """False for what an engine answers without a sequence slot, e.g. `/tokenize`."""
+    keep_alive_s: float | None = None
+    """What its body says of how long the engine stays awake after it; infinity: for good."""
+
+
+class WakeTerms(NamedTuple):
+    """On which terms a request uses an engine that can sleep, where they are not the usual ones."""
+
+    wakes: bool = True
+    """Whether the engine is woken for it; if not, it is refused unless the engine is awake."""
+    counts: bool = True
+    """Whether it is a use of the engine, from which idle time begins anew."""
+    keep_alive_s: float | None = None
+    """How long the engine stays awake after it; infinity: for good, None: it does not say."""
+    by: str = ""
+    """Whose request it is, for operators: the name of a key, or an address."""
+    request_id: str = ""
 
 
 class TicketState(IntEnum):
@@ -54,7 +70,7 @@ class Ticket:
     Only the AdmissionController writes to it. `number` is its order of arrival at the gate;
     `paused_s` is how long it waited for a wake when its limit came; `replica` names the engine that
     was picked for it, where there are several, `affinity` (the driver's) what it has in common with
-    others that should be on the same one.
+    others that should be on the same one; `terms` (the driver's) are None for the usual ones.
     Raises ValueError for a weight below 1, which would lift the cap.
     """
 
@@ -69,6 +85,7 @@ class Ticket:
         "paused_s",
         "replica",
         "state",
+        "terms",
         "weight",
     )
 
@@ -86,6 +103,7 @@ class Ticket:
         self.paused_s = 0.0
         self.replica: str | None = None
         self.affinity: bytes | None = None
+        self.terms: WakeTerms | None = None
 
     def __repr__(self) -> str:
         return f"<Ticket {self.number} weight={self.weight} {self.state.name}>"

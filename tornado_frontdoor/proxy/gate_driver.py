@@ -26,7 +26,7 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.replicas import Engines, Replicas
-from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
+from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, WakeTerms
 from tornado_frontdoor.engines.base import Report, StepResult
 
 __all__ = [
@@ -163,10 +163,17 @@ class GateDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def enter(self, weight: int = 1, waited_s: float = 0.0, affinity: bytes | None = None) -> Lease:
+    def enter(
+        self,
+        weight: int = 1,
+        waited_s: float = 0.0,
+        affinity: bytes | None = None,
+        terms: WakeTerms | None = None,
+    ) -> Lease:
         """Bring a new ticket to the gate; the lease knows at once if it need not wait."""
         ticket = Ticket(weight)
         ticket.affinity = affinity
+        ticket.terms = terms
         lease = Lease(self, ticket)
         self._waiting[ticket] = lease
         self._carry_out(self.gate.arrive(ticket, waited_s))

@@ -20,7 +20,7 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.core.printable import printable
 from tornado_frontdoor.core.refusals import DRAINING_RETRY_AFTER_S
-from tornado_frontdoor.core.request import Ticket, TicketState
+from tornado_frontdoor.core.request import Ticket, TicketState, WakeTerms
 from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.gate_driver import GateDriver
@@ -64,6 +64,7 @@ class ProxiedRequest:
         surface: Surface,
         record: Record,
         owner: Owner,
+        terms: WakeTerms | None = None,
     ) -> None:
         self._owner = owner
         self._client = client
@@ -71,7 +72,8 @@ class ProxiedRequest:
         self._request = decoded.request
         self._translator = decoded.relay
         self._upstream = upstream
-        self._lease = upstream.enter(decoded.request)
+        self._terms = terms
+        self._lease = upstream.enter(decoded.request, terms)
         self._transfer: Transfer | None = None
         self._over = False
         self._told = False
@@ -264,7 +266,7 @@ class ProxiedRequest:
             return True
         self._transfer = None
         self._lease.close(Outcome.UPSTREAM_ERROR)
-        self._lease = self._upstream.enter(self._request)
+        self._lease = self._upstream.enter(self._request, self._terms)
         self.enter()
         return True
 

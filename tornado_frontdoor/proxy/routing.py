@@ -27,7 +27,7 @@ from tornado_frontdoor.proxy.proxied_request import KEEP_ALIVE_S, ProxiedRequest
 from tornado_frontdoor.proxy.records import Networks, Record, record_of
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream
-from tornado_frontdoor.proxy.wake_policy import wake_refusal
+from tornado_frontdoor.proxy.wake_policy import wake_terms
 from tornado_frontdoor.surfaces.base import (
     DecodedRequest,
     Document,
@@ -241,12 +241,14 @@ class FrontDoor:
             detail = f"This key may not ask for {quoted(decoded.request.model)}"
             self._refuse(client, surface, record, Refusal(Reason.MODEL_NOT_ALLOWED, detail))
             return
-        upstream = self.upstreams[decoded.request.upstream]
-        if decoded.request.takes_slot and (stray := wake_refusal(client.headers, upstream)):
+        try:
+            terms = wake_terms(client, decoded, record)
+        except Refused as refused:
             record.model, record.upstream = decoded.request.model, decoded.request.upstream
-            self._refuse(client, surface, record, stray)
+            self._refuse(client, surface, record, refused.refusal)
             return
-        request = ProxiedRequest(decoded, upstream, client, surface, record, self)
+        upstream = self.upstreams[decoded.request.upstream]
+        request = ProxiedRequest(decoded, upstream, client, surface, record, self, terms)
         self.under_way.add(request)
         request.enter()
 

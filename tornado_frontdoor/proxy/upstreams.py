@@ -15,7 +15,7 @@ from random import Random
 from tornado_frontdoor.config import GpuPoolSettings, UpstreamSettings
 from tornado_frontdoor.core.decisions import Answered, Verdict
 from tornado_frontdoor.core.replicas import EngineReplica
-from tornado_frontdoor.core.request import CanonicalRequest, Ticket, UpstreamKey
+from tornado_frontdoor.core.request import CanonicalRequest, Ticket, UpstreamKey, WakeTerms
 from tornado_frontdoor.proxy.curl.client import Receiver, Transfer, UpstreamCall, UpstreamClient
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.gate_driver import (
@@ -95,11 +95,11 @@ class Upstream:
 
     # Requests
 
-    def enter(self, request: CanonicalRequest) -> Lease:
+    def enter(self, request: CanonicalRequest, terms: WakeTerms | None) -> Lease:
         """Bring a request to the gate it has to pass."""
         if self.settings.pick == "affinity" and request.takes_slot:
             return self.keeper.enter(request.weight, affinity=affinity_of(request.body))
-        return self.driver_of(request).enter(request.weight)
+        return self.driver_of(request).enter(request.weight, terms=terms)
 
     def queued_with(self, request: CanonicalRequest) -> int:
         """Return how many wait in the queue that a request is in: the place of who came last."""

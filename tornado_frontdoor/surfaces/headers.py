@@ -30,7 +30,10 @@ STEERING = frozenset(
 """vLLM obeys these: they jump its queue, pin a rank, or make two requests share one id."""
 
 _NOT_TO_ENGINE = (
-    HOP_BY_HOP | STEERING | {"host", "content-length", "content-type", "expect", "accept-encoding"}
+    HOP_BY_HOP
+    | STEERING
+    | {"host", "content-length", "content-type", "expect", "accept-encoding"}
+    | {"x-frontdoor-wake", "x-frontdoor-keep-alive"}
 )
 _NOT_TO_CLIENT = HOP_BY_HOP | {
     *("content-length", "server", "date", "x-request-id"),  # ours to say

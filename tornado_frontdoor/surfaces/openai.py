@@ -24,6 +24,7 @@ from tornado_frontdoor.surfaces.base import (
 )
 from tornado_frontdoor.surfaces.bodies import read_json, with_model
 from tornado_frontdoor.surfaces.headers import to_engine
+from tornado_frontdoor.surfaces.keep_alive import without_keep_alive
 from tornado_frontdoor.surfaces.multipart import read_multipart, rewritten
 from tornado_frontdoor.surfaces.pass_through import RESPONSES, PassThrough
 from tornado_frontdoor.surfaces.retry_headers import STATUS, retry_headers
@@ -66,6 +67,7 @@ _TYPE: dict[Reason, tuple[str, str]] = {
     Reason.QUEUE_FULL: ("overloaded", "The queue for this upstream is full"),
     Reason.QUEUE_TIMEOUT: ("overloaded", "No slot came free in time"),
     Reason.MODEL_WAKING: ("model_waking", "The model is waking"),
+    Reason.MODEL_ASLEEP: ("model_asleep", "The model sleeps"),
     Reason.UPSTREAM_DOWN: ("model_waking", "The model's engine is restarting"),
     Reason.DRAINING: ("draining", "The front door is shutting down"),
     Reason.CLUSTER_OUTAGE: ("cluster_outage", "The front doors have lost touch with one another"),
@@ -114,7 +116,7 @@ class OpenAISurface:
         if content_type.lower().startswith("multipart/"):
             return self._decode_multipart(call, catalog, content_type)
         received = read_json(call.body)
-        parsed = unsteered(received, self._steering)
+        parsed, keep_alive_s = without_keep_alive(unsteered(received, self._steering))
         named = parsed.fields.get("model")
         if named is not None and not isinstance(named, str):
             raise Refused(Reason.BAD_REQUEST, "model must be a string", "model")
@@ -140,6 +142,7 @@ class OpenAISurface:
             stream=parsed.fields.get("stream") is True,
             weight=weight_of(call.route.path, parsed.fields, target.max_weight),
             takes_slot=call.route.path not in _WITHOUT_SLOT,
+            keep_alive_s=keep_alive_s,
         )
         return DecodedRequest(request, target, PassThrough(call.route.path, request.weight))
 

@@ -11,6 +11,7 @@ STATUS: dict[Reason, int] = {
     Reason.QUEUE_FULL: 503,
     Reason.QUEUE_TIMEOUT: 503,
     Reason.MODEL_WAKING: 503,
+    Reason.MODEL_ASLEEP: 503,
     Reason.UPSTREAM_DOWN: 503,
     Reason.DRAINING: 503,
     Reason.CLUSTER_OUTAGE: 503,

@@ -45,9 +45,10 @@ from tornado_frontdoor.core.decisions import (
     SleepReason,
     Verdict,
 )
+from tornado_frontdoor.core.request import WakeTerms
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
 from tornado_frontdoor.core.wake.operator_requests import OperatorRequests, sleep_answer
-from tornado_frontdoor.core.wake.policy import Backoff, SleepPolicy
+from tornado_frontdoor.core.wake.policy import NEVER, Backoff, Due, Idleness, SleepPolicy
 from tornado_frontdoor.core.wake.sequence import (
     DEPTH_OF,
     NextAction,
@@ -245,7 +246,7 @@ class WakeStateMachine:
         self._suspected = False  # a caller complained, and none was served since
         self._draining = False
         self._room: int | None = None  # the level at which it makes room for another engine
-        self._idle_from_s = now
+        self._idle = Idleness(now)
         self._gap_s = FIRST_GAP_S
         if self._unsure:
             self._ask_gpu()
@@ -295,7 +296,7 @@ class WakeStateMachine:
         if self._wanted:
             ready_s = self.wake_backoff.until_s if self.state in _ASLEEP else inf
             return deadline_s if self._draining else min(deadline_s, ready_s)
-        return min(deadline_s, self._due()[0])
+        return min(deadline_s, self._due().at_s)
 
     # What can happen
 
@@ -303,10 +304,15 @@ class WakeStateMachine:
         """Take another policy; what is under way goes on as it began."""
         self.policy = policy
 
-    def touch(self, now: float, *, served: bool = False) -> None:
-        """Note a request's arrival or end: nothing else is activity."""
-        self._idle_from_s = now
-        self._suspected = self._suspected and not served
+    def touch(self, now: float) -> None:
+        """Note that a request came, or left without having been served: a use of the engine."""
+        self._idle = self._idle.used(now)
+
+    def served(self, terms: WakeTerms | None, now: float, *, well: bool) -> None:
+        """Note the end of a request that was in flight; `well`: the engine answered it."""
+        self._suspected = self._suspected and not well
+        if terms is None or terms.counts:
+            self._idle = self._idle.ended(now, terms, self.policy.max_keep_alive_s)
 
     def demand(self, inside: int, now: float) -> Sequence[WakeOrder]:
         """Take how many are inside the gate now, in flight or waiting."""
@@ -402,7 +408,7 @@ class WakeStateMachine:
     def wake(self, now: float) -> Sequence[WakeOrder]:
         """Take an operator's request; `Answered` tells what comes of it."""
         self._requests = self._requests._replace(wake=True)
-        self._idle_from_s = now
+        self.touch(now)
         self.wake_backoff = Backoff()
         self._reconsider(now)
         if self.state is AWAKE:
@@ -428,10 +434,10 @@ class WakeStateMachine:
             self._answer_sleep(Verdict.BUSY, f"another operator wants it asleep at level {level}")
         self._requests = self._requests._replace(sleep=level)
         if run is not None and run.level == level:
-            self.transition = replace(run, by_operator=True)  # it is on its way there
+            self.transition = replace(run, reason=SleepReason.OPERATOR)  # it is on its way there
         else:
             self._end()
-            self._begin_sleep(level, now)
+            self._begin_sleep(level, SleepReason.OPERATOR, now)
         return self._consider(now)
 
     # What begins
@@ -463,11 +469,11 @@ class WakeStateMachine:
                 self._happen(EngineEvent.WANTED, now)
         elif self._room is not None and self.state is AWAKE:
             if not self.sleep_backoff.on(now) and self.engine.support:
-                self._begin_sleep(self._room, now)
+                self._begin_sleep(self._room, SleepReason.ROOM, now)
         else:
-            due_s, level = self._due()
-            if due_s <= now:
-                self._begin_sleep(level, now)
+            due = self._due()
+            if due.at_s <= now:
+                self._begin_sleep(due.level, due.reason, now, due.by)
         orders, self._orders = self._orders, []
         return orders
 
@@ -482,28 +488,22 @@ class WakeStateMachine:
         elif run.optional and (self._draining or not self._wanted):
             self._happen(_FOUND.get(self.engine.level, EngineEvent.FOUND_OFFLOADED), now)
 
-    def _due(self) -> tuple[float, int]:
-        """Return when idleness will want it asleep or deeper asleep, and how deep."""
-        engine = self.engine
+    def _due(self) -> Due:
+        """Return when idleness will want it asleep or deeper asleep, how deep, and why."""
+        engine, pause_s = self.engine, self.sleep_backoff.until_s
         if self._draining or engine.support is None:
-            return inf, 0
+            return NEVER
         if self.state in (SLEEPING, OFFLOADED) and engine.weights_on_gpu:
-            return self.sleep_backoff.until_s, 2 if self.state is OFFLOADED else 1
+            return Due(pause_s, 2 if self.state is OFFLOADED else 1)
         if self.state not in (AWAKE, SLEEPING, OFFLOADED):
-            return inf, 0
-        tiers = self.policy.tiers(engine.level, self.usable_levels)
-        if not tiers:
-            return inf, 0
-        first_s = self._idle_from_s + min(idle_s for idle_s, _ in tiers)
-        due_s = max(first_s, self.sleep_backoff.until_s)
-        return due_s, max(to for idle_s, to in tiers if self._idle_from_s + idle_s <= due_s)
+            return NEVER
+        return self._idle.due(self.policy, engine.level, self.usable_levels, pause_s)
 
-    def _begin_sleep(self, level: int, now: float) -> None:
+    def _begin_sleep(self, level: int, reason: SleepReason, now: float, by: str = "") -> None:
         """Ask for the GPU; the state is another one only when the engine was seen to be idle."""
-        wanted = self._requests.sleep is not None
         asleep = self.state is not AWAKE
         self._begin(
-            sleep_run(self._kind, self.engine, level, now, asleep=asleep, by_operator=wanted), now
+            sleep_run(self._kind, self.engine, level, now, asleep=asleep, reason=reason, by=by), now
         )
 
     def _begin(self, run: Transition, now: float) -> None:
@@ -760,17 +760,17 @@ class WakeStateMachine:
         self.engine = replace(self.engine, level=0, weights_on_gpu=False)
         self.wake_backoff = Backoff()
         self._suspected = False
-        self._idle_from_s = now  # idleness of one that wakes begins now, however long the wake
+        self.touch(now)  # idleness of one that wakes begins now, however long the wake
         self._rest(now)
 
     def _asleep(self, before: EngineState, run: Transition | None, now: float) -> None:
         if before is AWAKE:
             self._orders.append(FellAsleep(_LEVEL[self.state], SleepReason.OUT_OF_BAND))
         elif before is FALLING_ASLEEP:
-            reason = SleepReason.IDLE if self._room is None else SleepReason.ROOM
-            if run is not None and run.by_operator:
-                reason = SleepReason.OPERATOR
-            self._orders.append(FellAsleep(_LEVEL[self.state], reason))
+            reason, by = (SleepReason.IDLE, "") if run is None else (run.reason, run.by)
+            if self._room is not None and reason is not SleepReason.OPERATOR:
+                reason = SleepReason.ROOM
+            self._orders.append(FellAsleep(_LEVEL[self.state], reason, by=by))
         self._room = None
         if before is FALLING_ASLEEP:
             self.engine = replace(self.engine, weights_on_gpu=False)

@@ -6,8 +6,10 @@ Field names are the settings of `[upstreams.X.sleep]`, where their meaning and d
 from collections.abc import Set
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
-from tornado_frontdoor.core.decisions import SleepDepth
+from tornado_frontdoor.core.decisions import SleepDepth, SleepReason
+from tornado_frontdoor.core.request import WakeTerms
 
 FIRST_PAUSE_S = 2.0
 LONGEST_PAUSE_S = 300.0
@@ -40,6 +42,8 @@ class SleepPolicy:
     weights_gib: float = 0.0
     priority: int = 0
     idle_stop_s: float = 0.0
+    max_keep_alive_s: float = 86400.0
+    """The most that a caller may want it kept awake for; 0: callers have no say in it."""
     probe_period_s: float = 5.0
     """Between probes of an engine at rest: how long what is done out of band stays unnoticed."""
 
@@ -80,6 +84,76 @@ class SleepPolicy:
         return tuple(
             (idle_s, to) for idle_s, to in tiers if idle_s > 0 and to > level and to in levels
         )
+
+
+class KeepAlive(NamedTuple):
+    """How long a caller wants an engine kept awake."""
+
+    until_s: float
+    by: str
+    request_id: str
+
+
+class Due(NamedTuple):
+    """When idleness will want an engine asleep or deeper asleep, how deep, and why."""
+
+    at_s: float
+    level: int
+    reason: SleepReason = SleepReason.IDLE
+    by: str = ""
+    """Who wants it, where that is known."""
+
+
+NEVER = Due(inf, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Idleness:
+    """Since when nobody has used an engine, and how long a caller wants it kept awake after that.
+
+    A value: `used` and `ended` return the next one. Rules of `keep_alive`:
+
+    1. What a request says takes the place of the first idle tier, be it longer or shorter, until
+       the next use; it does so only where there is a tier. The deeper tiers stay as they are.
+    2. Whoever uses the engine after that has all of the idle tier, and what was said still holds.
+    3. Of two callers the one counts who wants it longer; only who said a thing can shorten it.
+    """
+
+    from_s: float
+    keep: KeepAlive | None = None
+    last_word: bool = False
+    """Whether nobody has used it since that was said."""
+
+    def used(self, now: float) -> "Idleness":
+        """Return it after a request came, or ended, that said nothing."""
+        return Idleness(now, self.keep)
+
+    def ended(self, now: float, terms: WakeTerms | None, most_s: float) -> "Idleness":
+        """Return it after a request was served that may have said something."""
+        if terms is None or terms.keep_alive_s is None or most_s == 0:
+            return self.used(now)
+        until_s = now + min(terms.keep_alive_s, most_s)
+        before = self.keep
+        if before is not None and before.by != terms.by and before.until_s > until_s:
+            return self.used(now)
+        return Idleness(now, KeepAlive(until_s, terms.by, terms.request_id), last_word=True)
+
+    def due(self, policy: SleepPolicy, level: int, usable: Set[int], not_before_s: float) -> Due:
+        """Return what comes next for an engine at `level`; `usable` are its levels."""
+        tiers = policy.tiers(level, usable)
+        if not tiers:
+            return NEVER
+        idle_s, to = min(tiers)
+        first_s, reason, by = self.from_s + idle_s, SleepReason.IDLE, ""
+        if self.keep is not None and level == 0:
+            if self.last_word:
+                first_s, reason = self.keep.until_s, SleepReason.KEEP_ALIVE
+                by = f"{self.keep.by}, request {self.keep.request_id}"
+            else:
+                first_s = max(first_s, self.keep.until_s)
+        due_s = max(first_s, not_before_s)
+        reached = (to for idle_s, to in tiers if self.from_s + idle_s <= due_s)
+        return Due(due_s, max(reached, default=to), reason, by)
 
 
 @dataclass(frozen=True, slots=True)

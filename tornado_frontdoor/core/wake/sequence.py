@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import NamedTuple
 
-from tornado_frontdoor.core.decisions import SleepDepth, WakeEnded
+from tornado_frontdoor.core.decisions import SleepDepth, SleepReason, WakeEnded
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
 from tornado_frontdoor.engines.base import (
     CANARY,
@@ -115,7 +115,9 @@ class Transition:
     committed: bool = False
     optional: bool = False
     """A wake that is called off when nobody wants it any more."""
-    by_operator: bool = False
+    reason: SleepReason = SleepReason.IDLE
+    """Of a sleep: why, and who wants it."""
+    by: str = ""
     full: bool = False
     """Whether it was given up as a GPU was full."""
 
@@ -226,7 +228,7 @@ class Transition:
             return Judgement(self, NextAction.ELSEWHERE, "it was woken or put to sleep out of band")
         if seen is None or seen.running is None or seen.waiting is None:
             # A sleep would cut off whoever is in there; an operator may know better.
-            if self.by_operator:
+            if self.reason is SleepReason.OPERATOR:
                 return Judgement(self, NextAction.NEXT)
             why = "its gauges do not tell whether it has work of somebody else"
             return Judgement(self, NextAction.PUT_OFF, why)
@@ -259,7 +261,8 @@ def sleep_run(
     now: float,
     *,
     asleep: bool,
-    by_operator: bool,
+    reason: SleepReason,
+    by: str = "",
 ) -> Transition:
     """Return a fall to `level`, from awake or from where it sleeps."""
     return Transition(
@@ -268,5 +271,6 @@ def sleep_run(
         steps=sleep_steps(kind, engine.version, level, asleep=asleep),
         level=level,
         asleep=asleep,
-        by_operator=by_operator,
+        reason=reason,
+        by=by,
     )

@@ -19,7 +19,8 @@ from tornado_frontdoor.core.decisions import (
     SleepDepth,
     Verdict,
 )
-from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
+from tornado_frontdoor.core.refusals import asleep_refusal
+from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, WakeTerms
 from tornado_frontdoor.proxy.cluster.door import ClusterDoor
 from tornado_frontdoor.proxy.gate_driver import AdmissionLimits, GateDriver, Lease, Lingering
 
@@ -115,9 +116,16 @@ class SharedGate:
 
     # Requests of this door
 
-    def enter(self, weight: int = 1) -> Lease:
-        """Bring a new request to the gate."""
+    def enter(self, weight: int = 1, terms: WakeTerms | None = None) -> Lease:
+        """Bring a request to the gate; who wakes nobody is judged by what this door knows."""
         ticket = Ticket(weight)
+        depth = self.gate.sleep_depth
+        if terms is not None and not terms.wakes and depth is not None:
+            left_s = self.gate.expected_wait_s(0)
+            ticket.state = TicketState.GONE
+            lease = Lease(self, ticket)
+            lease.decide(asleep_refusal(self.key, self.gate.state, depth, left_s))
+            return lease
         ticket.arrived_s = monotonic()
         ticket.state = TicketState.QUEUED
         ticket.number = self._door.new_number(self.address)

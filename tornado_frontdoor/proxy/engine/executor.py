@@ -39,6 +39,7 @@ HISTORY = 50
 WHY_ASLEEP = {
     SleepReason.IDLE: "as nobody asked for it",
     SleepReason.OPERATOR: "as an operator wanted it",
+    SleepReason.KEEP_ALIVE: "as its last caller wanted it",
     SleepReason.ROOM: "to make room for another engine",
     SleepReason.OUT_OF_BAND: "and not through us",
 }
@@ -126,6 +127,8 @@ class EngineExecutor:
         why = WHY_ASLEEP[asleep.reason]
         if asleep.room_for:
             why = f"to make room for {asleep.room_for}"
+        elif asleep.by:
+            why += f" ({asleep.by})"
         LOG.info("%s fell asleep at level %d, %s", self._key, asleep.level, why)
         self._remind(f"it fell asleep at level {asleep.level}, {why}")
 

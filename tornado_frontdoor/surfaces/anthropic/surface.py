@@ -1,6 +1,7 @@
 """The surface: which paths, which engine, which relay; and one decision in this dialect."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 from urllib.parse import unquote
 
@@ -33,6 +34,7 @@ from tornado_frontdoor.surfaces.base import (
     SurfaceRequest,
 )
 from tornado_frontdoor.surfaces.bodies import JsonBody, read_json
+from tornado_frontdoor.surfaces.keep_alive import without_keep_alive
 from tornado_frontdoor.surfaces.steering import Steering, unsteered
 
 MESSAGES = "/llm/v1/messages"
@@ -93,7 +95,7 @@ class AnthropicSurface:
 
     def decode(self, call: SurfaceRequest, catalog: Catalog) -> DecodedRequest:
         """Translate a call; what cannot be translated is refused before anyone is woken."""
-        body = read_json(call.body)
+        body, said_s = without_keep_alive(read_json(call.body))
         spelt = _model(body)
         target = catalog.resolve(spelt)
         if target is None:
@@ -102,10 +104,14 @@ class AnthropicSurface:
         counts = call.route.path == COUNT_TOKENS
         if target.anthropic == "native":
             body = unsteered(body, self._steering)
-            return _native(call, body, target, asked, counts=counts)
-        version = call.headers.get("anthropic-version", "")
-        translated = _counted if counts else _translated
-        return translated(call, body, target, asked, version)
+            decoded = _native(call, body, target, asked, counts=counts)
+        else:
+            version = call.headers.get("anthropic-version", "")
+            translated = _counted if counts else _translated
+            decoded = translated(call, body, target, asked, version)
+        if said_s is None:
+            return decoded
+        return decoded._replace(request=replace(decoded.request, keep_alive_s=said_s))
 
     def models(self, call: SurfaceRequest, listing: Sequence[ListedModel]) -> Document:
         """List every name that can be asked for, or one of them."""
