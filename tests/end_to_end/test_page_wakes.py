@@ -38,7 +38,31 @@ def test_sleep_and_wake_are_on_the_page_within_a_second_and_ask_back_first(
             await page.click("#ask-yes")
             await door.until(lambda: door.app.pool.current["text"].state == "awake")
             await page.shows("[data-engine=text] .pill", "awake", 1)
-            await page.shows("[data-engine=text] .small", "1 wakes")
+            await page.shows("[data-engine=text] .small", "1 wake, one takes about")
             assert await page.complaints() == []
+
+    asyncio.run(scenario())
+
+
+def test_who_is_on_the_gpu_and_who_would_go_for_whom(browser: webdriver.Chrome) -> None:
+    each = {"gpu": {"devices": [0], "utilization": 0.6, "weights_gib": 20}}
+    tables = {"text": {**each, "sleep": {"pinned": False}}, "ocr": each}
+    pool = "[gpu]\nmemory_gib = 80\nstay_factor = 0.0\n"
+
+    async def scenario() -> None:
+        async with (
+            house("text", "ocr", tables=tables, pool=pool, settle=False) as door,
+            seen_in(browser, door) as page,
+        ):
+            await page.open()
+            await door.settled("awake", "text")
+            await door.until(lambda: door.state("ocr") == "awake" or door.state("text") == "awake")
+            await door.put_to_sleep(1, "ocr")
+            await page.shows(".gpus tr", "asleep, level 1", 3)
+            await page.shows(".gpus .why", "if asked for: sends text to sleep")
+            told = "document.querySelector('.gpu .bar').ariaLabel"
+            assert "On GPU 0: text 49" in await page.script(f"return {told}")
+            assert (await door.ask("ocr")).status == 200
+            await page.shows(".gpus .why", "if asked for: sends ocr to sleep", 3)
 
     asyncio.run(scenario())

@@ -17,6 +17,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from wire import chat
 
+from tornado_frontdoor.proxy.admin import what_if
+
 pytestmark = needs_chromium
 
 CONTRAST = """
@@ -38,6 +40,7 @@ const named = (e) => e.getAttribute("aria-label") || e.getAttribute("aria-labell
 return [...document.querySelectorAll("button, input, select, [role=img], [role=tabpanel], a")]
   .filter((e) => e.checkVisibility() && !named(e)).map((e) => e.outerHTML);
 """
+VIEWS = ("engines", "requests", "history", "whatif", "config", "log")
 WIDER = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -68,6 +71,11 @@ def test_a_queue_a_refusal_and_a_story_are_on_the_page(browser: webdriver.Chrome
             told = "document.querySelector('[data-engine=reasoning] .slots')"
             assert "the engine has 8 slots" in await page.script(f"return {told}.ariaLabel")
             assert await page.script(f"return {told}.querySelectorAll('.reserve').length") == 7
+            await page.click(".people tbody tr:nth-child(2) button")
+            await page.shows("#story-text", "queued at place 2")
+            await page.shows("#story-text", "waits at place")
+            await page.shows("#story-text dd", "me/1")
+            await page.click("#story button")
             assert (await door.call(CHAT, chat())).status == 503
             await page.click("#tab-requests")
             await page.shows("#rows .why", "places in its queue", 3)
@@ -95,7 +103,7 @@ def test_everybody_can_read_and_use_it(browser: webdriver.Chrome) -> None:
                 await page.run(
                     lambda b, m=media: b.execute_cdp_cmd("Emulation.setEmulatedMedia", m)
                 )
-                for view in ("engines", "requests", "history", "config", "log"):
+                for view in VIEWS:
                     await page.click(f"#tab-{view}")
                     await page.script("return new Promise((r) => requestAnimationFrame(r))")
                     assert await page.script(CONTRAST) == [], (scheme, view)
@@ -108,7 +116,7 @@ def test_everybody_can_read_and_use_it(browser: webdriver.Chrome) -> None:
                     deviceScaleFactor=1,
                     mobile=width < 500,
                 )
-                for view in ("engines", "requests", "history", "config", "log"):
+                for view in VIEWS:
                     await page.click(f"#tab-{view}")
                     assert await page.script(WIDER) <= 0, (width, view)
             await page.emulate("clearDeviceMetricsOverride")
@@ -135,6 +143,43 @@ def test_what_clients_say_is_text_and_nothing_else(browser: webdriver.Chrome) ->
             await page.shows(".story", evil)
             assert await page.script("return document.title") == "frontdoor"
             assert await page.script("return document.querySelectorAll('img').length") == 0
+
+    asyncio.run(scenario())
+
+
+SIMULATOR = """
+import json, sys
+cap = int(sys.argv[sys.argv.index("--cap") + 1])
+said = {"served_share": 0.5, "wait_p95_s": 1.0}
+metrics = {name: {"mean": value * cap / 3} for name, value in said.items()}
+print(json.dumps({"observed": said, "metrics": metrics}))
+"""
+
+
+def test_other_limits_can_be_tried_and_what_is_missing_is_said(
+    browser: webdriver.Chrome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(what_if, "_START", SIMULATOR)  # the real one: test_what_if_live.py
+
+    async def scenario() -> None:
+        async with looked_at(browser, cap=3, queue=7) as (door, page):
+            await page.open("whatif")
+            value = "return document.getElementById('if-{}').value"
+            await page.shows("#if-upstream option", "reasoning")
+            assert [
+                await page.script(value.format(one)) for one in ("cap", "queue", "timeout")
+            ] == [*("3", "7", "30")]
+            await page.click("#if-go")
+            await page.shows("#if-said", "0 requests are recorded since the start")
+            for _ in range(20):
+                await door.call(CHAT, chat())
+            await page.script("document.getElementById('if-cap').value = 6")
+            await page.click("#if-go")
+            await page.shows("#if-result th", "cap 6, queue 7, timeout 30 s")
+            row = "return [...document.querySelectorAll('#if-result tbody tr:first-child td')]"
+            cells = await page.script(f"{row}.map((one) => one.textContent)")
+            assert cells == ["served", "50.0 %", "50.0 %", "100.0 %"]
+            await page.shows("#if-said", "20 requests since")
 
     asyncio.run(scenario())
 

@@ -127,7 +127,8 @@ def _status(admin: str | None, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(answer))
     else:
-        Console().print(status_table(answer))
+        for table in status_tables(answer):
+            Console().print(table)
     return 0
 
 
@@ -161,8 +162,13 @@ def _transition(admin: str | None, path: str, model: str) -> int:
     return 1
 
 
-def status_table(answer: Mapping[str, Any]) -> Table:
-    """Lay out `/admin/status` for a person."""
+def status_tables(answer: Mapping[str, Any]) -> list[Table]:
+    """Lay out `/admin/status` for a person: upstreams, then what they take of the GPUs."""
+    gpus = answer.get("gpus")
+    return [_upstreams_table(answer), *([_gpus_table(gpus)] if gpus else ())]
+
+
+def _upstreams_table(answer: Mapping[str, Any]) -> Table:
     table = Table(
         title=f"frontdoor {answer['version']}, up {ago(answer['uptime_s'])}", title_justify="left"
     )
@@ -182,7 +188,42 @@ def status_table(answer: Mapping[str, Any]) -> Table:
             "-" if upstream["sleep_support"] is False else str(upstream["wakes_total"]),
             ", ".join(upstream["models"]),
         )
+        for one in upstream.get("replicas", ()):
+            taken = out_of(one["taken"], one["slots"])
+            table.add_row(f"  {one['url']}", one["state"], taken, "", "", "", "")
     return table
+
+
+def _gpus_table(gpus: Mapping[str, Any]) -> Table:
+    table = Table(title="GPUs", title_justify="left")
+    for column in ("GPU", "taken", "upstream", "GiB", "awake", "next"):
+        table.add_column(column, no_wrap=column != "next")
+    for device in gpus["devices"]:
+        taken = f"{device['taken_gib']:g} of {device['limit_gib']:g} GiB"
+        heading = (str(device["device"]), taken)
+        for name, one in gpus["engines"].items():
+            if device["device"] in one["devices"]:
+                what = (name, f"{one['gib']:g}", f"{one['awake_gib']:g}", _next(name, one, gpus))
+                table.add_row(*heading, *what)
+                heading = ("", "")
+        if heading[0]:
+            table.add_row(*heading, "nobody", "", "", "")
+    return table
+
+
+def _next(name: str, engine: Mapping[str, Any], gpus: Mapping[str, Any]) -> str:
+    """Say what is about to happen to an engine on the GPU, or would if it were asked for."""
+    turn = next((turn for turn in gpus["turns"] if turn["upstream"] == name), None)
+    if turn is not None:
+        waits_for = turn["waits_for"] or "its turn"
+        return f"waits {ago(turn['waits_s'])} for {waits_for}"
+    if engine["moving"]:
+        return "on its way up" if engine["moving"] == "waking" else "falls asleep"
+    if engine["room_for"]:
+        return f"makes room for {engine['room_for']}"
+    if engine["pinned"]:
+        return "pinned"
+    return f"if asked for: {engine['if_asked']}" if engine["if_asked"] else ""
 
 
 def out_of(number: int, limit: int | None) -> str:

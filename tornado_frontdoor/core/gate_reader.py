@@ -125,6 +125,18 @@ class GateReader:
         return None if self._wake is None else self._wake.step
 
     @property
+    def wake_steps(self) -> tuple[str, ...]:
+        """All steps of the transition that is under way; none where there is none."""
+        run = None if self._wake is None else self._wake.transition
+        return () if run is None else tuple(step.label for step in run.steps)
+
+    @property
+    def transition_s(self) -> float | None:
+        """Return for how long a transition has been under way; None: there is none."""
+        run = None if self._wake is None else self._wake.transition
+        return None if run is None else self._clock.now() - run.began_s
+
+    @property
     def waits_for(self) -> str | None:
         """What of its GPUs the engine waits for, in words; None: nothing."""
         return None if self._wake is None else self._seat.waits_for

@@ -78,6 +78,7 @@ class App:
         started_s = time_ns() // 1_000_000_000
         self.door = FrontDoor(surfaces, OpenAISurface(), self._telemetry, started_s)
         self.admin = Admin(self._telemetry, settings.server.read_admin_token(), self.reread)
+        self.admin.ledger = lambda: self.pool.ledger
         self._manager = ServiceManager()
         self._servers: list[Server] = []
         self._descriptors = raise_descriptor_limit()
@@ -85,13 +86,16 @@ class App:
         self._history = History(settings.server.state_dir, self.pool.load)
         self._view = View(
             self.admin.engines,
+            self.admin.together,
             lambda: self.door.under_way,
             self.admin.uptime_s,
             self._history,
             access_log,
         )
         self.admin.hub = self._hub = EventHub(self._view)
-        self._telemetry.observers += [self._history.heard, self._hub.happened]
+        self._telemetry.observers += [
+            *(self._history.heard, self.admin.what_if.heard, self._hub.happened)
+        ]
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._give_up_s = 0.0
@@ -226,6 +230,7 @@ class App:
         """Close every socket."""
         self._manager.close()
         self._hub.close()
+        self.admin.what_if.close()
         self._history.close()
         for server in self._servers:
             server.stop()

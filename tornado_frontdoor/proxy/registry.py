@@ -84,6 +84,14 @@ class UpstreamRegistry:
         gates = [upstream.keeper.gate for upstream in self.everyone()]
         return sum(gate.in_flight for gate in gates), sum(gate.queued for gate in gates)
 
+    @property
+    def ledger(self) -> GpuLedger:
+        """Who is in which GPU's memory, as far as this front door decides it."""
+        if self.cluster is None:
+            return self._gpus
+        ledger: GpuLedger = self.cluster.gpus()
+        return ledger
+
     def readings(self) -> list[GateReading]:
         """Return all gates as they are now."""
         return [upstream.reading() for upstream in self.current.values()]

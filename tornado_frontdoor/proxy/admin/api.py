@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from math import isfinite
 from time import monotonic
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -11,12 +12,15 @@ from urllib.parse import parse_qsl, unquote
 from tornado_frontdoor import __version__
 from tornado_frontdoor.core.catalog import Catalog
 from tornado_frontdoor.core.decisions import Answered, EngineState, Reason, Refusal, Verdict
+from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.engines.base import STOPPED
 from tornado_frontdoor.proxy.admin.events import EventHub
 from tornado_frontdoor.proxy.admin.explain import explain
+from tornado_frontdoor.proxy.admin.gpus import gpus_of
 from tornado_frontdoor.proxy.admin.guard import WRONG_TOKEN_DELAY_S, Denial, Guard
 from tornado_frontdoor.proxy.admin.view import file_of
+from tornado_frontdoor.proxy.admin.what_if import Unanswerable, WhatIf, limits_of
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream
@@ -47,6 +51,9 @@ class Admin:
         self.upstreams: Mapping[str, Upstream] = {}
         self.cluster: Callable[[], Mapping[str, Any]] | None = None
         """What this front door is among those that share its gates; None: it is alone."""
+        self.ledger: Callable[[], GpuLedger] | None = None
+        """Who is in the GPUs' memory."""
+        self.what_if = WhatIf()
         self.hub: EventHub | None = None
         """Tells viewers what happens; without one there is no `/admin/events`."""
 
@@ -114,6 +121,7 @@ class Admin:
                 ("wake", self._wake),
                 ("sleep", self._sleep),
                 ("drain", self._drain),
+                ("what-if", self._what_if),
             ):
                 prefix = f"/admin/{verb}/"
                 if path.startswith(prefix) and len(path) > len(prefix):
@@ -177,6 +185,16 @@ class Admin:
             return _json(404, {"error": f"{name} has no replica {url!r}; there are {there_are}"})
         return _json(200, {"upstream": upstream.settings.key, "replicas": _replicas(upstream)})
 
+    def _what_if(self, name: str, query: Mapping[str, str]) -> Found:
+        upstream = self._upstream_of(name)
+        return _unknown(name) if upstream is None else self._replay(upstream, query)
+
+    async def _replay(self, upstream: Upstream, query: Mapping[str, str]) -> Document:
+        try:
+            return _json(200, await self.what_if.ask(upstream, limits_of(query)))
+        except Unanswerable as error:
+            return _json(error.status, {"error": str(error)})
+
     def _upstream_of(self, name: str) -> Upstream | None:
         """Find an upstream by its name or by that of a model of it."""
         upstream = self.upstreams.get(name)
@@ -203,9 +221,15 @@ class Admin:
     def _status(self) -> Document:
         uptime_s = round(self.uptime_s(), 3)
         status = {"version": __version__, "uptime_s": uptime_s, "upstreams": self.engines()}
-        if self.cluster is not None:
-            status["cluster"] = self.cluster()
-        return _json(200, status)
+        told = {name: value for name, value in self.together().items() if value is not None}
+        return _json(200, status | told)
+
+    def together(self) -> dict[str, Any]:
+        """Return what concerns all engines: what they take of the GPUs, who else serves them."""
+        return {
+            "gpus": None if self.ledger is None else gpus_of(self.ledger(), monotonic()),
+            "cluster": None if self.cluster is None else dict(self.cluster()),
+        }
 
     def uptime_s(self) -> float:
         """Return how long this has been here."""
@@ -222,6 +246,7 @@ class Admin:
         oldest_s = gate.oldest_wait_s
         stops = STOPPED in gate.sleep_levels
         learned_s = gate.learned_s
+        timeout_s = gate.limits.queue_timeout_s
         return {
             "url": upstream.settings.url,
             "models": [t.model for t in self.catalog.targets if t.upstream == key],
@@ -235,6 +260,8 @@ class Admin:
             in (EngineState.SLEEPING, EngineState.OFFLOADED, EngineState.STOPPED),
             "wake_in_progress": gate.state is EngineState.WAKING,
             "wake_step": gate.wake_step,
+            "wake_steps": gate.wake_steps,
+            "transition_s": None if gate.transition_s is None else round(gate.transition_s, 1),
             "waits_for": gate.waits_for,
             "makes_room": gate.makes_room,
             "last_activity_s": None if idle_s is None else round(idle_s, 3),
@@ -247,6 +274,7 @@ class Admin:
             "queued": gate.queued,
             "oldest_wait_s": None if oldest_s is None else round(oldest_s, 3),
             "queue": gate.limits.queue if gate.limits.cap is not None else None,
+            "queue_timeout_s": timeout_s if isfinite(timeout_s) else None,
             "wakes_total": gate.wakes_total,
             "estimated_wake_seconds": {
                 depth: learned_s.get(depth)

@@ -35,6 +35,10 @@ class Observable(Protocol):
         """Return each upstream as `/admin/status` has it."""
         ...
 
+    def together(self) -> Fields:
+        """Return what concerns all engines: `gpus`, `cluster`; None where there is no such."""
+        ...
+
     def queues(self) -> dict[str, list[Fields]]:
         """Return who is inside each upstream, those who wait by their places."""
         ...
@@ -79,6 +83,7 @@ class EventHub:
         self._pending: list[bytes] = []
         self._engines: dict[str, Fields] = {}
         self._queues: dict[str, list[Fields]] = {}
+        self._together: Fields = {}
         self._last_line: str | None = None
         self._sent_s = self._history_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -102,6 +107,7 @@ class EventHub:
         client.open(200, _HEADERS, None)
         if not self._viewers:
             self._engines, self._queues = self._source.engines(), self._source.queues()
+            self._together = self._source.together()
             self._last_line = next(iter(reversed([*self._source.log_lines()])), None)
             self._arm()
         self._flush()
@@ -150,24 +156,31 @@ class EventHub:
             if _steady(engine) != _steady(self._engines.get(name, {})):
                 self._pending.append(self._frame("engine", {"upstream": name, **engine}))
         for name, inside in queues.items():
-            if [one["request_id"] for one in inside] != [
-                one["request_id"] for one in self._queues.get(name, [])
-            ] or [one["state"] for one in inside] != [
-                one["state"] for one in self._queues.get(name, [])
-            ]:
+            before = self._queues.get(name, [])
+            if [*map(_progress, inside)] != [*map(_progress, before)]:
                 self._pending.append(self._frame("queue", {"upstream": name, "inside": inside}))
         self._engines, self._queues = engines, queues
+        together = self._source.together()
+        for name, value in together.items():
+            if _steady(value) != _steady(self._together.get(name)):
+                self._pending.append(self._frame(name, {"now": value}))
+        self._together = together
         if monotonic() - self._history_s > HISTORY_S:
             self._history_s = monotonic()
             self._pending.append(self._frame("history", {"minutes": self._source.history()[-2:]}))
+        fresh = self._fresh_lines()
+        if fresh:
+            self._last_line = fresh[0]
+            self._pending.append(self._frame("log", {"lines": fresh[::-1]}))
+
+    def _fresh_lines(self) -> list[str]:
+        """Return the lines of the log since the last look, newest first."""
         fresh: list[str] = []
         for line in reversed([*self._source.log_lines()]):
             if line is self._last_line:
                 break
             fresh.append(line)
-        if fresh:
-            self._last_line = fresh[0]
-            self._pending.append(self._frame("log", {"lines": fresh[::-1]}))
+        return fresh
 
     def _flush(self) -> None:
         data = b"".join(self._pending)
@@ -209,6 +222,7 @@ class EventHub:
         snapshot = {
             "engines": self._source.engines(),
             "queues": self._source.queues(),
+            **self._source.together(),
             "requests": requests,
             "log": [*self._source.log_lines()],
             "history": self._source.history(),
@@ -221,9 +235,18 @@ class EventHub:
         return f"{mark}event: {kind}\ndata: {json.dumps(fields)}\n\n".encode()
 
 
-def _steady(engine: Fields) -> Fields:
-    """Return an engine without what changes by itself."""
-    return {name: value for name, value in engine.items() if name not in _BY_THEMSELVES}
+def _progress(inside: Fields) -> tuple[Any, ...]:
+    """Return what of a request under way a viewer has to hear of."""
+    return inside["request_id"], inside["state"], inside["replica"], inside["first_byte_s"]
 
 
-_BY_THEMSELVES = frozenset({"last_activity_s", "oldest_wait_s", "since_s"})
+def _steady(value: Any) -> Any:
+    """Return a value without what changes by itself in it."""
+    if isinstance(value, dict):
+        return {name: _steady(one) for name, one in value.items() if name not in _BY_THEMSELVES}
+    return [_steady(one) for one in value] if isinstance(value, list) else value
+
+
+_BY_THEMSELVES = frozenset(
+    {"last_activity_s", "oldest_wait_s", "since_s", "waits_s", "transition_s"}
+)

@@ -16,7 +16,8 @@ INSIDE_SHOWN = 200
 """Of each upstream; the counts are whole."""
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-_FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
+_FOLDER = files(__package__) / "page"
+_FILES = {"/": "index.html"} | {f"/{file.name}": file.name for file in _FOLDER.iterdir()}
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -36,7 +37,7 @@ def file_of(path: str) -> Document | None:
     name = _FILES.get(path)
     if name is None:
         return None
-    body = (files(__package__) / "page" / name).read_bytes()
+    body = (_FOLDER / name).read_bytes()
     kind = f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
     return Document(200, [("Content-Type", kind), *_HEADERS], body)
 
@@ -47,12 +48,14 @@ class View:
     def __init__(
         self,
         engines: Callable[[], dict[str, Fields]],
+        together: Callable[[], Fields],
         under_way: Callable[[], Iterable[ProxiedRequest]],
         uptime_s: Callable[[], float],
         history: History,
         log: LineSink,
     ) -> None:
         self.engines = engines
+        self.together = together
         self._under_way = under_way
         self._uptime_s = uptime_s
         self._history = history

@@ -44,6 +44,8 @@ class GateView:
         self.sleep_support: bool | None = view.get("sleep_support")
         self.sleep_fault: str | None = view.get("sleep_fault")
         self.wake_step: str | None = view.get("wake_step")
+        self.wake_steps: tuple[str, ...] = tuple(view.get("wake_steps", ()))
+        self.transition_s: float | None = view.get("transition_s")
         self.oldest_wait_s: float | None = view.get("oldest_wait_s")
         self.learned_s: dict[str, float] = dict(view.get("learned_s", {}))
         self.waits_for: str | None = view.get("waits_for")
@@ -202,6 +204,8 @@ class SharedGate:
             "sleep_support": gate.sleep_support,
             "sleep_fault": gate.sleep_fault,
             "wake_step": gate.wake_step,
+            "wake_steps": gate.wake_steps,
+            "transition_s": gate.transition_s,
             "waits_for": gate.waits_for,
             "makes_room": gate.makes_room,
             "sleep_levels": sorted(gate.sleep_levels),
