@@ -123,6 +123,18 @@ _OURS = {
     ),
 }
 
+_QUIET = "self._quiet_until_s = -inf"
+_LIMITS_SEEN_EARLIER = {
+    "a pause does not change when limits come": Patch("pause", _QUIET),
+    "a resume does not change when limits come": Patch("resume", _QUIET),
+    "new limits do not change when limits come": Patch(
+        "_take", _QUIET, "self._quiet_until_s = getattr(self, '_quiet_until_s', -inf)"
+    ),
+    "a limit seen is for ever": Patch(
+        "_expire_until", "deadline_s\n                return", "inf\n                return"
+    ),
+}
+
 _COOLING = {
     "cooling counts as in flight": Patch("in_flight", " - self._used_cooling"),
     "cooling is for ever": Patch("_cool_s", "return ", "return inf + "),
@@ -134,7 +146,7 @@ _COOLING = {
     "cooling ends in silence": Patch("_cool_until", "events.append(Cooled(ticket))"),
     "one slot cools at a time": Patch("_cool_until", "while cooling and", "if cooling and"),
     "a cool slot comes after a limit": Patch(
-        "_let_time_pass", "if self._cool_until(now, events):", "if False:"
+        "_let_time_pass", "if self._cooling and self._cool_until(now, events):", "if False:"
     ),
     "a cool slot is for newcomers": Patch("arrive", _LET_TIME_PASS, _COOL_UNTIL),
     "a tie goes to the limit, not to the cool slot": Patch(
@@ -148,7 +160,9 @@ _COOLING = {
     "new limits forget the cool": Patch("change_limits", _COOL_UNTIL),
 }
 
-PLANTED: Mapping[str, Patch] = MappingProxyType(_EIGHTEEN | _SEVEN | _OURS | _COOLING)
+PLANTED: Mapping[str, Patch] = MappingProxyType(
+    _EIGHTEEN | _SEVEN | _OURS | _LIMITS_SEEN_EARLIER | _COOLING
+)
 
 
 def patched(source: str, patch: Patch) -> str:

@@ -74,6 +74,9 @@ class AdmissionController:
         self._pause_limit_s = inf
         self._paused_since_s = 0.0
         self._paused_total_s = 0.0
+        # Nobody's limit comes before it: limits come in order, so that of a head seen earlier says
+        # so of all behind it, and the head is not looked at for each request.
+        self._quiet_until_s = -inf
         self.duplicate_finishes = 0
         self._take(limits)
 
@@ -163,6 +166,8 @@ class AdmissionController:
             events.append(Admit(ticket, waited_s, 0.0))
         elif len(self._queue) < self._places():
             ticket.state = _QUEUED
+            if waited_s:
+                self._quiet_until_s = -inf
             ticket.awake_mark_s = self._awake_s(now) - waited_s
             ticket.paused_mark_s = self._paused_s(now)
             self._queue[ticket.number] = ticket
@@ -237,6 +242,7 @@ class AdmissionController:
             self._paused = True
             self._paused_since_s = now
         self._pause_limit_s = limit_s
+        self._quiet_until_s = -inf
         self._expire_until(now, events)
         return events
 
@@ -249,6 +255,7 @@ class AdmissionController:
         self._expire_before(now, events)  # by the clock that ran until now
         self._paused_total_s += now - self._paused_since_s
         self._paused = False
+        self._quiet_until_s = -inf
         self._expire_before(now, events)  # a shorter queue_timeout_s may have come meanwhile
         self._grant(now, events)
         return events
@@ -316,6 +323,7 @@ class AdmissionController:
 
     def _take(self, limits: AdmissionLimits) -> None:
         self.limits = limits
+        self._quiet_until_s = -inf
         self._cap: float = inf if limits.cap is None else limits.cap
 
     def _places(self) -> float:
@@ -336,7 +344,7 @@ class AdmissionController:
 
     def _let_time_pass(self, now: float, events: list[AdmissionEvent]) -> None:
         """Carry out what is due, in the order of one instant."""
-        if self._cool_until(now, events):
+        if self._cooling and self._cool_until(now, events):
             self._expire_before(now, events)
             self._grant(now, events)
         self._expire_until(now, events)
@@ -344,7 +352,8 @@ class AdmissionController:
 
     def _free(self, now: float, events: list[AdmissionEvent]) -> None:
         """Give on what has come free: a waiter whose limit is this very instant may get it."""
-        self._cool_until(now, events)
+        if self._cooling:
+            self._cool_until(now, events)
         self._expire_before(now, events)
         self._grant(now, events)
 
@@ -363,7 +372,7 @@ class AdmissionController:
         if self._paused:
             return
         queue = self._queue
-        while queue:
+        while queue and self._used < self._cap:
             ticket = next(iter(queue.values()))
             if not self._fits(ticket.weight):
                 return
@@ -375,18 +384,22 @@ class AdmissionController:
     def _expire_until(self, now: float, events: list[AdmissionEvent]) -> None:
         """Turn away those whose limit is now or has passed."""
         queue = self._queue
-        while queue:
+        while queue and now >= self._quiet_until_s:
             ticket = next(iter(queue.values()))
-            if self._deadline(ticket) > now:
+            deadline_s = self._deadline(ticket)
+            if deadline_s > now:
+                self._quiet_until_s = deadline_s
                 return
             self._send_away(ticket, now, events)
 
     def _expire_before(self, now: float, events: list[AdmissionEvent]) -> None:
         """Turn away those whose limit has passed: the timer was late, and a decision stands."""
         queue = self._queue
-        while queue:
+        while queue and now > self._quiet_until_s:
             ticket = next(iter(queue.values()))
-            if self._deadline(ticket) >= now:
+            deadline_s = self._deadline(ticket)
+            if deadline_s >= now:
+                self._quiet_until_s = deadline_s
                 return
             self._send_away(ticket, now, events)
 

@@ -50,6 +50,8 @@ from tornado_frontdoor.engines.base import Report
 
 __all__ = ["AdmissionLimits", "Gate", "GateError", "SleepConfig", "SleepPolicy"]
 
+_IN_FLIGHT = TicketState.IN_FLIGHT
+_COOLING = TicketState.COOLING
 _SUSPICIOUS = (Outcome.UPSTREAM_ERROR, Outcome.UPSTREAM_TIMEOUT)
 """Ends after which the engine is probed: it may have been put to sleep out of band."""
 
@@ -100,13 +102,13 @@ class Gate(GateReader):
         counts = terms is None or terms.counts
         if counts:
             self._last_request_s = now
-        moves = [
-            *self._close(now),
-            *self._admission.arrive(ticket, now, waited_s, self._bar(terms)),
-        ]
-        if self._wake is not None and counts:
+        if self._wake is None:
+            return self._decide(self._admission.arrive(ticket, now, waited_s), now)
+        barred = self._bar(terms)
+        moves = [*self._close(now), *self._admission.arrive(ticket, now, waited_s, barred)]
+        if counts:
             self._wake.touch(now)
-        return self._joined(moves, (), now)
+        return self._settle(self._wake, moves, (), now)
 
     def adopt(self, ticket: Ticket) -> Sequence[Decision]:
         """Take over a ticket that is in flight already, whatever the cap and the engine's state."""
@@ -122,8 +124,13 @@ class Gate(GateReader):
         ticket that cools this is the sign that its engine has let go of it.
         """
         now = self._clock.now()
-        if ticket.state is TicketState.COOLING:
-            return self._joined([*self._close(now), *self._admission.finish(ticket, now)], (), now)
+        if self._wake is None:
+            if ticket.state is not _COOLING:
+                self._observe(ticket, now)
+            return self._decide(self._admission.finish(ticket, now), now)
+        if ticket.state is _COOLING:
+            moves = [*self._close(now), *self._admission.finish(ticket, now)]
+            return self._settle(self._wake, moves, (), now)
         served = self._observe(ticket, now)
         moves = [*self._close(now), *self._admission.finish(ticket, now)]
         return self._ended(moves, ticket, outcome, now, served=served)
@@ -249,7 +256,7 @@ class Gate(GateReader):
         """Note that a ticket ends; tells whether it was in flight."""
         if ticket.terms is None or ticket.terms.counts:
             self._last_request_s = now
-        if ticket.state is not TicketState.IN_FLIGHT:
+        if ticket.state is not _IN_FLIGHT:
             return False
         self._pacer.observe(now - ticket.admitted_s)
         return True

@@ -21,6 +21,7 @@ _WAKE_GAP_S = 0.1
 """Between two who come back for one wake: the queue takes them in, they need no slot each."""
 _WEIGHT_OF_NEWEST = 0.1
 """Share of the newest observation in the moving mean, once ten were made."""
+_MANY = 10
 
 
 class Randomness(Protocol):
@@ -43,8 +44,8 @@ class RetryAfterEstimator:
 
     def observe(self, slot_s: float) -> None:
         """Take the time for which a slot was held that has just come free."""
-        self._observed += 1
-        share = max(_WEIGHT_OF_NEWEST, 1 / self._observed)
+        self._observed = observed = self._observed + 1
+        share = _WEIGHT_OF_NEWEST if observed >= _MANY else 1 / observed
         self._mean_slot_s += share * (slot_s - self._mean_slot_s)
 
     def interval_s(self, cap: int) -> float:
