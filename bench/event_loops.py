@@ -24,7 +24,7 @@ from simulator.traffic.distributions import Distribution
 from simulator.traffic.service import Service
 from simulator.traffic.workload import Renewal
 
-TARGETS = {"heap": 200_000, "simpy": 130_000}
+TARGETS = {"heap": 300_000, "simpy": 220_000}
 """Arrivals a second on one core."""
 FLAT_MIB = 4.0
 """What the most requests may take beyond what the fewest take."""

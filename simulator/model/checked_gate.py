@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 from simulator.model.engine_invariants import EngineWitness
 from simulator.model.event_loop import EventLoop
+from simulator.model.gate_like import GateLike, wake_limits
 from simulator.model.invariants import QueueWitness
-from simulator.model.run import GateLike, wake_limits
 from simulator.model.scenario import Scenario
 from tornado_frontdoor.core.decisions import (
     Admit,

@@ -4,11 +4,13 @@ Rule 1: events are ordered by instant, then by `Order`, then by when they were p
 Rule 2: instants are absolute. A delay is added once, by whoever computes it, so that both drivers
         see the same float and the same ties.
 Rule 3: nothing is cancelled; whoever put an event in ignores it when it has gone stale.
+Rule 4: a stream of arrivals is fed rather than put in one by one: each has its place in the order
+        as if it had been put in when the one before it had come.
 
 The same calls give the same events in the same order from either driver, to the last bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Any, Protocol
@@ -25,6 +27,12 @@ class Order(IntEnum):
     ARRIVAL = 3
 
 
+_ARRIVAL = int(Order.ARRIVAL)
+
+Timed = tuple[Any, ...]
+"""Anything that begins with its instant."""
+
+
 class EventLoop(Protocol):
     """A clock that things can be put on. It is a `tornado_frontdoor.core.clock.Clock`."""
 
@@ -39,6 +47,15 @@ class EventLoop(Protocol):
         """Call `do(what)` at the instant `at_s`, which is not in the past."""
         ...
 
+    def feed(
+        self, each: Iterable[Timed], do: Callable[[Any], None], end: Callable[[], None]
+    ) -> None:
+        """Call `do(one)` for each at the instant `one[0]`, as ARRIVAL; `end()` after the last.
+
+        To be called once, before `run`; they are in order of time.
+        """
+        ...
+
     def run(self) -> None:
         """Carry out events until there are none."""
         ...
@@ -51,6 +68,9 @@ class HeapDriver:
         self.time_s = 0.0
         self._heap: list[tuple[float, int, int, Callable[[Any], None], object]] = []
         self._count = 0
+        self._fed: Iterable[Timed] = ()
+        self._come: Callable[[Any], None] = _nothing
+        self._end: Callable[[], None] = _nothing
 
     def now(self) -> float:
         """Return `time_s`."""
@@ -61,12 +81,36 @@ class HeapDriver:
         self._count = count = self._count + 1
         heappush(self._heap, (at_s, order, count, do, what))
 
+    def feed(
+        self, each: Iterable[Timed], do: Callable[[Any], None], end: Callable[[], None]
+    ) -> None:
+        """Call `do(one)` for each at the instant `one[0]`, as ARRIVAL; `end()` after the last."""
+        self._fed, self._come, self._end = each, do, end
+
     def run(self) -> None:
         """Carry out events until there are none."""
-        heap = self._heap
+        heap, come = self._heap, self._come
+        one: Timed | None = None
+        for one in self._fed:
+            self._count = count = self._count + 1
+            at_s = one[0]
+            while heap:
+                due_s = heap[0][0]
+                if due_s >= at_s and (due_s > at_s or heap[0] > (at_s, _ARRIVAL, count)):
+                    break
+                self.time_s, _, _, do, what = heappop(heap)
+                do(what)
+            self.time_s = at_s
+            come(one)
+        if one is not None:
+            self._end()
         while heap:
             self.time_s, _, _, do, what = heappop(heap)
             do(what)
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing."""
 
 
 class _World(Environment):
@@ -83,16 +127,21 @@ class _Call(Event):
         self,
         env: Environment,
         at_s: float,
-        fire: Callable[[Event], None],
+        fire: list[Callable[[Any], None]],
         do: Callable[[Any], None],
         what: object,
     ) -> None:
         self.env = env
-        self.callbacks = [fire]
+        self.callbacks = fire  # SimPy takes the list away and does not change it
         self._ok = True
         self._value = what
         self.at_s = at_s
         self.do = do
+
+    def again(self, one: Timed, fire: list[Callable[[Any], None]]) -> None:
+        """Be put in once more, for another thing that begins with its instant."""
+        self.callbacks = fire
+        self.at_s, self._value = one[0], one
 
 
 class SimpyDriver:
@@ -101,6 +150,11 @@ class SimpyDriver:
     def __init__(self) -> None:
         self.time_s = 0.0
         self._world = _World()
+        self._firing: list[Callable[[Any], None]] = [self._fire]
+        self._fed: Iterator[Timed] = iter(())
+        self._come: Callable[[Any], None] = _nothing
+        self._end: Callable[[], None] = _nothing
+        self._arrival: _Call | None = None
 
     def now(self) -> float:
         """Return `time_s`."""
@@ -109,11 +163,35 @@ class SimpyDriver:
     def at(self, at_s: float, order: int, do: Callable[[Any], None], what: object) -> None:
         """Call `do(what)` at the instant `at_s`, which is not in the past."""
         world = self._world
-        world.schedule_at(_Call(world, at_s, self._fire, do, what), order, at_s)
+        world.schedule_at(_Call(world, at_s, self._firing, do, what), order, at_s)
+
+    def feed(
+        self, each: Iterable[Timed], do: Callable[[Any], None], end: Callable[[], None]
+    ) -> None:
+        """Call `do(one)` for each at the instant `one[0]`, as ARRIVAL; `end()` after the last."""
+        self._fed, self._come, self._end = iter(each), do, end
+        self._arrival = _Call(self._world, 0.0, self._firing, self._arrived, None)
+        self._following()
 
     def run(self) -> None:
         """Carry out events until there are none."""
         self._world.run()
+
+    def _arrived(self, one: Timed) -> None:
+        self._come(one)
+        if not self._following():
+            self._end()
+
+    def _following(self) -> bool:
+        """Put the next arrival in, by the event of the last one; tell whether there is one."""
+        one = next(self._fed, None)
+        if one is None:
+            return False
+        arrival = self._arrival
+        assert arrival is not None
+        arrival.again(one, self._firing)
+        self._world.schedule_at(arrival, _ARRIVAL, one[0])
+        return True
 
     def _fire(self, event: Any) -> None:
         self.time_s = event.at_s

@@ -40,6 +40,29 @@ class _Snapshot(NamedTuple):
     queued_time_integral: float
 
 
+class Gauge:
+    """A height that jumps, the area under it by rule 2, and the highest it was."""
+
+    __slots__ = ("height", "highest", "integral")
+
+    def __init__(self) -> None:
+        self.height = 0
+        self.highest = 0
+        self.integral = 0.0
+
+    def up(self, by: int, at_s: float) -> None:
+        """Note a jump up."""
+        self.height = height = self.height + by
+        self.integral -= by * at_s
+        if height > self.highest:  # noqa: PLR1730 - max() would cost more than all the rest
+            self.highest = height
+
+    def down(self, by: int, at_s: float) -> None:
+        """Note a jump down."""
+        self.height -= by
+        self.integral += by * at_s
+
+
 class Records:
     """The books of one replication."""
 
@@ -56,19 +79,15 @@ class Records:
         self.timeline: list[tuple[float, str, int]] = []
         self.waits = Tally()
         self.latencies = Tally()
-        self._add_wait = self.waits.add
-        self._add_latency = self.latencies.add
         self.hidden = Tally()
         self.first_tokens = Tally()
         self._by_replicas = not scenario.always_has_slots
         self._tokens = scenario.service.profile is not None
         self._timed = scenario.terminating
-        self._in_flight = 0
-        self._in_flight_time_integral = 0.0
-        self._queued = 0
-        self._queued_time_integral = 0.0
-        self.in_flight_max = 0
-        self.queued_max = 0
+        self.flights = Gauge()
+        """Slots taken."""
+        self.line = Gauge()
+        """Places taken in the queue."""
         self._opened = _Snapshot(0.0, 0, 0.0, 0, 0.0)
         self._closed: _Snapshot | None = None
         self._times: StateTimes | None = None
@@ -76,12 +95,12 @@ class Records:
     @property
     def in_flight(self) -> int:
         """Slots taken now."""
-        return self._in_flight
+        return self.flights.height
 
     @property
     def inside(self) -> int:
         """Slots taken and places in the queue, now."""
-        return self._in_flight + self._queued
+        return self.flights.height + self.line.height
 
     # What happens
 
@@ -96,45 +115,16 @@ class Records:
         following = (index // BLOCK + 1) * BLOCK
         return self._warmup if index < self._warmup < following else following
 
-    def joined_queue(self) -> None:
-        """Note that one more waits."""
-        self._queued = queued = self._queued + 1
-        self._queued_time_integral -= self._loop.time_s
-        if queued > self.queued_max:  # noqa: PLR1730 - as in `admitted`
-            self.queued_max = queued
-
-    def left_queue(self) -> None:
-        """Note that one less waits."""
-        self._queued -= 1
-        self._queued_time_integral += self._loop.time_s
-
-    def admitted(self, attempt: Attempt) -> None:
-        """Note that an attempt holds its slots."""
-        weight = attempt.weight
-        self._in_flight = in_flight = self._in_flight + weight
-        self._in_flight_time_integral -= weight * attempt.admitted_s
-        if in_flight > self.in_flight_max:  # noqa: PLR1730 - max() would cost more than all the rest
-            self.in_flight_max = in_flight
-
     def released(self, attempt: Attempt) -> None:
         """Note that an attempt gave its slots back."""
-        weight = attempt.weight
-        self._in_flight -= weight
-        self._in_flight_time_integral += weight * self._loop.time_s
+        self.flights.down(attempt.weight, self._loop.time_s)
 
     def served(self, attempt: Attempt) -> None:
-        """Note that an attempt ran to its end."""
-        now = self._loop.time_s
-        weight = attempt.weight
-        self._in_flight -= weight
-        self._in_flight_time_integral += weight * now
-        if attempt.index >= self._warmup:
-            self._add_wait(attempt.admitted_s - attempt.arrived_s)
-            self._add_latency(now - attempt.first_s)
-            if self._by_replicas:
-                self.hidden.add(attempt.started_s - attempt.admitted_s)
-                if self._tokens:
-                    self.first_tokens.add(attempt.first_token_s - attempt.first_s)
+        """Note what else there is to note of a measured attempt that ran to its end."""
+        if self._by_replicas:
+            self.hidden.add(attempt.started_s - attempt.admitted_s)
+            if self._tokens:
+                self.first_tokens.add(attempt.first_token_s - attempt.first_s)
         if self._timed:
             self._note_end("served")
 
@@ -188,10 +178,10 @@ class Records:
     def _snapshot(self, at_s: float) -> _Snapshot:
         return _Snapshot(
             at_s,
-            self._in_flight,
-            self._in_flight_time_integral,
-            self._queued,
-            self._queued_time_integral,
+            self.flights.height,
+            self.flights.integral,
+            self.line.height,
+            self.line.integral,
         )
 
     def _note_end(self, outcome: str) -> None:
@@ -237,8 +227,8 @@ class Records:
                 zip(("latency_p50_s", "latency_p95_s", "latency_p99_s"), latencies, strict=True)
             ),
             **self._of_all_requests(),
-            "in_flight_max": float(self.in_flight_max),
-            "queue_depth_max": float(self.queued_max),
+            "in_flight_max": float(self.flights.highest),
+            "queue_depth_max": float(self.line.highest),
             "hidden_wait_mean_s": self._hidden_mean_s(),
         }
         if self._tokens:

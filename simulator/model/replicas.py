@@ -1,4 +1,4 @@
-"""What serves the admitted: replicas behind one address, or slots that are always free.
+"""What serves the admitted: replicas behind one address.
 
 Rule 1: with `least` the gate picks the replica, by the code of the front door; otherwise it does
         not know of them, and `balancing` models whatever stands between.
@@ -8,7 +8,6 @@ Rule 2: a request that finds no slot in its replica waits there, unseen by the f
 
 from collections.abc import Callable
 from math import inf
-from typing import Protocol
 
 from simulator.engine_model.replica import Replica, What
 from simulator.model.attempt import Attempt
@@ -30,33 +29,6 @@ def engines_of(scenario: Scenario) -> Engines | None:
         return None
     bound = scenario.slots if scenario.cap <= scenario.replicas * scenario.slots else inf
     return Engines({str(number): bound for number in range(scenario.replicas)})
-
-
-class Backend(Protocol):
-    """Takes admitted attempts and calls `done(attempt)` at the end of each."""
-
-    def start(self, attempt: Attempt) -> None:
-        """Take an attempt in now."""
-        ...
-
-    def abort(self, attempt: Attempt) -> None:
-        """Drop an attempt whose client has left."""
-        ...
-
-
-class FreeSlots:
-    """Each attempt takes its own seconds, whoever else is there: one event and no more."""
-
-    def __init__(self, loop: EventLoop, done: Callable[[Attempt], None]) -> None:
-        self._at = loop.at
-        self._done = done
-
-    def start(self, attempt: Attempt) -> None:
-        """Take an attempt in now: at the instant of its grant."""
-        self._at(attempt.admitted_s + attempt.work, _COMPLETION, self._done, attempt)
-
-    def abort(self, attempt: Attempt) -> None:
-        """Nothing to do: the end of an attempt that is gone is ignored."""
 
 
 class ReplicaSet:

@@ -6,20 +6,21 @@ Rule 2: one timer for the whole queue, armed at `next_deadline()`: the head is t
 Rule 3: whatever is counted is counted by logical request, attempts besides.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from simulator.model.attempt import Attempt, again
 from simulator.model.event_loop import EventLoop, Order
+from simulator.model.gate_like import GateLike, wake_limits
 from simulator.model.records import Records
-from simulator.model.replicas import Backend, FreeSlots, ReplicaSet, engines_of
-from simulator.model.scenario import Scenario, Tiers
+from simulator.model.replicas import ReplicaSet, engines_of
+from simulator.model.scenario import Scenario
 from simulator.model.sleeping_engine import SleepingEngine, StateTimes
 from simulator.traffic.distributions import unit
 from simulator.traffic.streams import Purpose, Streams
-from simulator.traffic.workload import Clients, Closed, Request, requests
+from simulator.traffic.workload import Clients, Closed, Request, Timed, timed
 from tornado_frontdoor.core.decisions import (
     Admit,
     Changed,
@@ -33,9 +34,9 @@ from tornado_frontdoor.core.decisions import (
     Remember,
     WakeEnded,
 )
-from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
+from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig
 from tornado_frontdoor.core.replicas import Replicas
-from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey
+from tornado_frontdoor.core.request import TicketState, UpstreamKey
 from tornado_frontdoor.engines.base import Report, StepResult
 from tornado_frontdoor.engines.vllm import KIND
 
@@ -44,43 +45,12 @@ _IN_FLIGHT = TicketState.IN_FLIGHT
 _COOLING = TicketState.COOLING
 _SERVED = Outcome.SERVED
 _AWAKE = EngineState.AWAKE
-_ARRIVAL = int(Order.ARRIVAL)
 _COMPLETION = int(Order.COMPLETION)
+_DEPARTURE = int(Order.DEPARTURE)
+_EXPIRY = int(Order.EXPIRY)
+_ARRIVAL = int(Order.ARRIVAL)
 
 SIMULATED = UpstreamKey("simulated")
-
-
-class GateLike(Protocol):
-    """The part of `Gate` that the model drives; a witness may stand before the real one."""
-
-    def arrive(self, ticket: Ticket) -> Sequence[Decision]:
-        """See `Gate`."""
-        ...
-
-    def finish(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
-        """See `Gate`."""
-        ...
-
-    def cool(self, ticket: Ticket, outcome: Outcome) -> Sequence[Decision]:
-        """See `Gate`."""
-        ...
-
-    def expire(self) -> Sequence[Decision]:
-        """See `Gate`."""
-        ...
-
-    def next_deadline(self) -> float | None:
-        """See `Gate`."""
-        ...
-
-    def report(self, report: Report) -> Sequence[Decision]:
-        """See `Gate`."""
-        ...
-
-    @property
-    def state(self) -> EngineState:
-        """See `Gate`."""
-        ...
 
 
 def new_gate(scenario: Scenario, loop: EventLoop, streams: Streams) -> Gate:
@@ -98,26 +68,6 @@ def new_gate(scenario: Scenario, loop: EventLoop, streams: Streams) -> Gate:
     return Gate(SIMULATED, limits, loop, pacing, nap, several and Replicas(several, loop.now()))
 
 
-def wake_limits(tiers: Tiers) -> SleepPolicy:
-    """Return the tiers as the wake machine takes them."""
-    return SleepPolicy(
-        idle_sleep_s=tiers.idle_s[0],
-        idle_offload_s=tiers.idle_s[1],
-        hold_sleeping_s=tiers.hold_s[0],
-        hold_offloaded_s=tiers.hold_s[1],
-        hold_restarting_s=300.0,
-        retry_after_sleeping_s=tiers.retry_after_s[0],
-        retry_after_offloaded_s=tiers.retry_after_s[1],
-        retry_after_restarting_s=600.0,
-        canary=False,  # it would take no time here
-        probe_period_s=LOOK_PERIOD_S,
-    )
-
-
-LOOK_PERIOD_S = 1e6
-"""Nobody else touches a simulated engine, so there is nothing to be seen between transitions."""
-
-
 class SimulatedRun:
     """One replication from the first request to the last end; `records` has what came of it."""
 
@@ -129,26 +79,26 @@ class SimulatedRun:
         self._streams = streams
         self._loop = loop
         self._gate = gate
-        self._backend: Backend = (
-            FreeSlots(loop, self._served)
-            if scenario.always_has_slots
-            else ReplicaSet(scenario, streams, loop, self._served)
-        )
+        self._backend = ReplicaSet(scenario, streams, loop, self._served)
         # Bound once: these are called for each of a million requests.
         self._at = loop.at
         self._arrive = gate.arrive
         self._finish = gate.finish
-        self._start = self._backend.start
-        self._admitted = self.records.admitted
-        self._record = self.records.served
-        self._at_gate = self._enter if scenario.tiers is None else self._enter_where_it_sleeps
+        self._done = self._served
+        self._always_has_slots = scenario.always_has_slots
+        self._flights = self.records.flights
+        self._line = self.records.line
+        self._add_wait = self.records.waits.add
+        self._add_latency = self.records.latencies.add
+        self._warmup = scenario.warmup
+        plain = scenario.always_has_slots and not scenario.terminating
+        self._record = None if plain else self.records.served
         self._retry = scenario.retry
         self._hang_up = scenario.hang_up
         self._armed_s = inf
         self._index = 0
         self._mark = 0
         self._limit = scenario.requests
-        self._requests: Iterator[Request] = iter(())
         self._clients: Clients | None = None
         self._client_of: dict[int, int] = {}
         self._returning = 0
@@ -172,29 +122,37 @@ class SimulatedRun:
             for client in range(len(self._clients)):
                 self._think(client)
         else:
-            self._requests = requests(
-                scenario.arrivals,
-                scenario.service,
-                scenario.patience,
-                self._streams,
-                scenario.requests,
+            self._loop.feed(
+                timed(
+                    scenario.arrivals,
+                    scenario.service,
+                    scenario.patience,
+                    self._streams,
+                    scenario.requests,
+                ),
+                self._come,
+                self._no_more_requests,
             )
-            first = next(self._requests, None)
-            if first is not None:
-                self._loop.at(first.at_s, _ARRIVAL, self._come, first)
         self._loop.run()
         self.records.end(self._index, None if self._engine is None else self.times)
         return self.records
 
     # Who comes
 
-    def _come(self, request: Request) -> None:
-        self._at_gate(self._made(request))
-        following = next(self._requests, None)
-        if following is None:
-            self._no_more_requests()
-        else:
-            self._at(following.at_s, _ARRIVAL, self._come, following)
+    def _come(self, request: Timed) -> None:
+        self._index = following = self._index + 1
+        if following > self._mark:
+            self._mark = self.records.mark(following - 1, request[0])
+        attempt = Attempt(request, following - 1)
+        if self._engine is not None:
+            self._enter(attempt)
+            return
+        # As `_enter`, without the call: this is done for each request.
+        decisions = self._arrive(attempt)
+        if decisions:
+            self._obey(decisions)
+        if attempt.state is _QUEUED:
+            self._wait(attempt)
 
     def _think(self, client: int) -> None:
         assert self._clients is not None
@@ -206,9 +164,8 @@ class SimulatedRun:
         client, request = what
         if self._index == self._limit:
             return
-        attempt = self._made(request)
-        self._client_of[attempt.index] = client
-        self._at_gate(attempt)
+        self._client_of[self._index] = client
+        self._come(request)
         if self._index == self._limit:
             self._no_more_requests()
 
@@ -217,39 +174,25 @@ class SimulatedRun:
         self.records.no_more_requests()
         self.times.close(self._loop.time_s)
 
-    def _made(self, request: Request) -> Attempt:
-        at_s, work, prompt, patience_s, weight = request
-        attempt = Attempt(weight)
-        attempt.first_s = at_s
-        attempt.work = work
-        attempt.prompt = prompt
-        attempt.patience_s = patience_s
-        attempt.index = index = self._index
-        attempt.attempts = 1
-        attempt.queued = False
-        self._index = index + 1
-        if index == self._mark:
-            self._mark = self.records.mark(index, at_s)
-        return attempt
-
     def _enter(self, attempt: Attempt) -> None:
+        if self._gate.state is not _AWAKE:
+            self.records.met_cold(attempt)
         decisions = self._arrive(attempt)
         if decisions:
             self._obey(decisions)
         if attempt.state is _QUEUED:
-            attempt.queued = True
-            self.records.joined_queue()
-            if self._armed_s == inf:
-                self._arm()
-            if attempt.patience_s != inf:
-                at_s = self._loop.time_s + attempt.patience_s
-                self._loop.at(at_s, Order.DEPARTURE, self._lose_patience, attempt)
+            self._wait(attempt)
+        if self._engine is not None:
+            self._arm()
 
-    def _enter_where_it_sleeps(self, attempt: Attempt) -> None:
-        if self._gate.state is not _AWAKE:
-            self.records.met_cold(attempt)
-        self._enter(attempt)
-        self._arm()
+    def _wait(self, attempt: Attempt) -> None:
+        attempt.queued = True
+        self._line.up(1, self._loop.time_s)
+        if self._armed_s == inf:
+            self._arm()
+        if attempt.patience_s != inf:
+            at_s = self._loop.time_s + attempt.patience_s
+            self._at(at_s, _DEPARTURE, self._lose_patience, attempt)
 
     # What the gate decides
 
@@ -259,8 +202,16 @@ class SimulatedRun:
                 attempt: Any = decision.ticket
                 if attempt.queued:
                     self._out_of_queue(attempt)
-                self._admitted(attempt)
-                self._start(attempt)
+                # As `Gauge.up`, without the call: this is done for each request.
+                flights, weight = self._flights, attempt.weight
+                flights.height = height = flights.height + weight
+                flights.integral -= weight * attempt.admitted_s
+                if height > flights.highest:  # noqa: PLR1730 - max() would cost more than all the rest
+                    flights.highest = height
+                if self._always_has_slots:
+                    self._at(attempt.admitted_s + attempt.work, _COMPLETION, self._done, attempt)
+                else:
+                    self._backend.start(attempt)
                 if self._hang_up:
                     self._maybe_hang_up(attempt)
             elif type(decision) is Refuse:
@@ -279,7 +230,7 @@ class SimulatedRun:
         elif isinstance(decision, Remember):
             if decision.number:  # a disk that takes no time
                 written = Report(decision.number, StepResult.DONE)
-                self._loop.at(self._loop.time_s, Order.COMPLETION, self._reported, written)
+                self._at(self._loop.time_s, _COMPLETION, self._reported, written)
         elif isinstance(decision, Changed):
             self.times.changed(decision, self._loop.time_s)
         elif isinstance(decision, WakeEnded):
@@ -287,7 +238,7 @@ class SimulatedRun:
 
     def _out_of_queue(self, attempt: Attempt) -> None:
         attempt.queued = False
-        self.records.left_queue()
+        self._line.down(1, self._loop.time_s)
 
     def _refused(self, attempt: Attempt, refusal: Refusal) -> None:
         self.records.refused(attempt)
@@ -313,7 +264,7 @@ class SimulatedRun:
 
     def _return(self, attempt: Attempt) -> None:
         self._returning -= 1
-        self._at_gate(attempt)
+        self._enter(attempt)
 
     # What happens to attempts
 
@@ -322,7 +273,15 @@ class SimulatedRun:
             self._let_go(attempt)
             return
         decisions = self._finish(attempt, _SERVED)
-        self._record(attempt)
+        # As `Gauge.down`, without the call.
+        now, flights, weight = self._loop.time_s, self._flights, attempt.weight
+        flights.height -= weight
+        flights.integral += weight * now
+        if attempt.index >= self._warmup:
+            self._add_wait(attempt.admitted_s - attempt.arrived_s)
+            self._add_latency(now - attempt.first_s)
+            if self._record is not None:
+                self._record(attempt)
         if decisions:
             self._obey(decisions)
         if self._clients is not None:
@@ -348,7 +307,7 @@ class SimulatedRun:
         profile = self._scenario.service.profile
         takes_s = attempt.work if profile is None else profile.alone_s(attempt.prompt, attempt.work)
         at_s = self._loop.time_s + takes_s * unit(*place, 1)
-        self._loop.at(at_s, Order.DEPARTURE, self._go, attempt)
+        self._at(at_s, _DEPARTURE, self._go, attempt)
 
     def _go(self, attempt: Attempt) -> None:
         if attempt.state is not _IN_FLIGHT:
@@ -358,7 +317,7 @@ class SimulatedRun:
             self._at(self._loop.time_s + cooling_s, _COMPLETION, self._noticed, attempt)
             decisions = self._gate.cool(attempt, Outcome.CLIENT_GONE_STREAMING)
         else:
-            self._backend.abort(attempt)
+            self._abort(attempt)
             decisions = self._gate.finish(attempt, Outcome.CLIENT_GONE_STREAMING)
         self.records.released(attempt)
         self._over(attempt, "left")
@@ -366,8 +325,12 @@ class SimulatedRun:
         self._arm()
 
     def _noticed(self, attempt: Attempt) -> None:
-        self._backend.abort(attempt)
+        self._abort(attempt)
         self._let_go(attempt)
+
+    def _abort(self, attempt: Attempt) -> None:
+        if not self._always_has_slots:  # there, the end of one that is gone is ignored
+            self._backend.abort(attempt)
 
     def _let_go(self, attempt: Attempt) -> None:
         """Tell the gate that the engine is done with an attempt, unless it waits no longer."""
@@ -384,7 +347,7 @@ class SimulatedRun:
         if deadline_s is not None and deadline_s < self._armed_s:
             self._armed_s = deadline_s
             at_s = max(deadline_s, self._loop.time_s)
-            self._loop.at(at_s, Order.EXPIRY, self._expire, deadline_s)
+            self._at(at_s, _EXPIRY, self._expire, deadline_s)
 
     def _expire(self, armed_s: float) -> None:
         if armed_s != self._armed_s:

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 from simulator.model.checked_gate import CheckedGate, Entry
 from simulator.model.event_loop import DRIVERS
+from simulator.model.gate_like import GateLike
 from simulator.model.records import Metrics, Records
-from simulator.model.run import GateLike, SimulatedRun, new_gate
+from simulator.model.run import SimulatedRun, new_gate
 from simulator.model.scenario import Scenario
 from simulator.study.statistics import Estimate, estimate
 from simulator.traffic.streams import Streams

@@ -34,6 +34,10 @@ class Request(NamedTuple):
     weight: int
 
 
+Timed = tuple[float, float, float, float, int]
+"""The same as a plain tuple: a name for each part would cost a call for each of a million."""
+
+
 class Arrivals(Protocol):
     """An open stream of requests."""
 
@@ -211,16 +215,27 @@ def requests(
     count: int | None,
 ) -> Iterator[Request]:
     """Yield the first `count` requests of a replication, all of them when None."""
-    return chain.from_iterable(_tuples(arrivals, service, patience, streams, count))
+    return map(Request._make, timed(arrivals, service, patience, streams, count))
 
 
-def _tuples(
+def timed(
     arrivals: Arrivals,
     service: Service,
     patience: Distribution,
     streams: Streams,
     count: int | None,
-) -> Iterator[Iterator[Request]]:
+) -> Iterator[Timed]:
+    """Yield the same as plain tuples."""
+    return chain.from_iterable(_blocks(arrivals, service, patience, streams, count))
+
+
+def _blocks(
+    arrivals: Arrivals,
+    service: Service,
+    patience: Distribution,
+    streams: Streams,
+    count: int | None,
+) -> Iterator[Iterator[Timed]]:
     work, prompts = streams.of(Purpose.WORK), streams.of(Purpose.PROMPT)
     patiences = streams.of(Purpose.PATIENCE)
     left = count
@@ -233,9 +248,7 @@ def _tuples(
                 return
 
 
-def columns(
-    rows: Sized, patience: Distribution, patiences: np.random.Generator
-) -> Iterator[Request]:
+def columns(rows: Sized, patience: Distribution, patiences: np.random.Generator) -> Iterator[Timed]:
     """Yield requests of plain numbers."""
     if rows.patience_s is not None:
         patient: Iterable[float] = rows.patience_s.tolist()
@@ -243,7 +256,7 @@ def columns(
         patient = repeat(patience.mean)
     else:
         patient = patience.draw(patiences, len(rows.at_s)).tolist()
-    each = zip(
+    return zip(
         rows.at_s.tolist(),
         rows.work.tolist(),
         repeat(0.0) if rows.prompt is None else rows.prompt.tolist(),
@@ -251,7 +264,6 @@ def columns(
         repeat(1) if rows.weight is None else rows.weight.astype(int).tolist(),
         strict=False,  # a column that is the same for all has no end
     )
-    return map(Request._make, each)
 
 
 class Clients:
@@ -280,4 +292,5 @@ class Clients:
         )
         while True:
             rows = Rows(thinking.exponential(self._closed.think_s, 64))
-            yield from columns(self._service.sized(rows, work, prompts), self._patience, patiences)
+            sized = self._service.sized(rows, work, prompts)
+            yield from map(Request._make, columns(sized, self._patience, patiences))

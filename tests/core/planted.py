@@ -48,7 +48,7 @@ _EIGHTEEN = {
         "min(queue.values(), key=lambda waiter: not self._fits(waiter.weight))",
     ),
     "one grant per event": Patch(
-        "_grant", "arrived_s, paused_s))", "arrived_s, paused_s)); return"
+        "_grant", "arrived_s, paused_s)))", "arrived_s, paused_s))); return"
     ),
     "place needed for a direct grant": Patch(
         "arrive", "not self._queue and", "not self._queue and self.limits.queue and"
@@ -85,7 +85,7 @@ _OURS = {
     "heavy newcomer counted as one": Patch(
         "_let_in", "self._used += ticket.weight", "self._used += 1"
     ),
-    "too heavy blocks the queue": Patch("arrive", "elif weight > self._heaviest:", "elif False:"),
+    "too heavy blocks the queue": Patch("arrive", "elif weight > heaviest:", "elif False:"),
     "admitted while paused": Patch("arrive", "not self._paused and ", ""),
     "paused time of others counts": Patch("arrive", "self._paused_s(now)", "self._paused_total_s"),
     "awake clock runs while paused": Patch(

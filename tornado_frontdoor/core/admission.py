@@ -35,6 +35,7 @@ once those are let in whom a slot that has cooled makes room for.
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 
 from tornado_frontdoor.core.decisions import AdmissionEvent, Admit, Cooled, Reason, Rejected
@@ -52,6 +53,9 @@ _GONE = TicketState.GONE
 
 
 _NOTHING: tuple[AdmissionEvent, ...] = ()
+
+_admit: Callable[[tuple[Ticket, float, float]], Admit] = partial(tuple.__new__, Admit)
+"""`Admit` without the call of its constructor, which takes as long as all else of an admission."""
 
 
 class AdmissionController:
@@ -154,16 +158,17 @@ class AdmissionController:
         ticket.number = self._arrivals
         ticket.arrived_s = now - waited_s
         weight = ticket.weight
+        heaviest = self._cap if self._replicas is None else self._heaviest
         if self._draining:
             self._reject(ticket, Reason.DRAINING, events)
         elif barred is not None:
             self._reject(ticket, barred, events)
-        elif weight > self._heaviest:
+        elif weight > heaviest:
             # It could never run, so it must not stand at the head and block everyone behind it.
             self._reject(ticket, Reason.BAD_REQUEST, events)
         elif not self._paused and not self._queue and self._fits(weight):
             self._let_in(ticket, now)
-            events.append(Admit(ticket, waited_s, 0.0))
+            events.append(_admit((ticket, waited_s, 0.0)))
         elif len(self._queue) < self._places():
             ticket.state = _QUEUED
             if waited_s:
@@ -347,14 +352,16 @@ class AdmissionController:
         if self._cooling and self._cool_until(now, events):
             self._expire_before(now, events)
             self._grant(now, events)
-        self._expire_until(now, events)
+        if now >= self._quiet_until_s:
+            self._expire_until(now, events)
         self._grant(now, events)
 
     def _free(self, now: float, events: list[AdmissionEvent]) -> None:
         """Give on what has come free: a waiter whose limit is this very instant may get it."""
         if self._cooling:
             self._cool_until(now, events)
-        self._expire_before(now, events)
+        if now > self._quiet_until_s:
+            self._expire_before(now, events)
         self._grant(now, events)
 
     def _cool_until(self, now: float, events: list[AdmissionEvent]) -> bool:
@@ -379,7 +386,7 @@ class AdmissionController:
             del queue[ticket.number]
             self._let_in(ticket, now)
             paused_s = self._paused_total_s - ticket.paused_mark_s
-            events.append(Admit(ticket, now - ticket.arrived_s, paused_s))
+            events.append(_admit((ticket, now - ticket.arrived_s, paused_s)))
 
     def _expire_until(self, now: float, events: list[AdmissionEvent]) -> None:
         """Turn away those whose limit is now or has passed."""

@@ -127,7 +127,8 @@ class Gate(GateReader):
         if self._wake is None:
             if ticket.state is not _COOLING:
                 self._observe(ticket, now)
-            return self._decide(self._admission.finish(ticket, now), now)
+            moves = self._admission.finish(ticket, now)
+            return self._decide(moves, now) if moves else ()
         if ticket.state is _COOLING:
             moves = [*self._close(now), *self._admission.finish(ticket, now)]
             return self._settle(self._wake, moves, (), now)
@@ -380,12 +381,15 @@ class Gate(GateReader):
         return [*moves, *self._admission.dismiss(_wakes_nobody, Reason.MODEL_ASLEEP, now)]
 
     def _decide(self, moves: Sequence[AdmissionEvent], now: float) -> Sequence[Decision]:
-        if not moves:
-            return ()
-        return [
-            Refuse(move.ticket, self._refusal(move, now)) if isinstance(move, Rejected) else move
-            for move in moves
-        ]
+        for move in moves:
+            if isinstance(move, Rejected):
+                return [self._decided(each, now) for each in moves]
+        return moves  # type: ignore[return-value] # none is Rejected
+
+    def _decided(self, move: AdmissionEvent, now: float) -> Decision:
+        if isinstance(move, Rejected):
+            return Refuse(move.ticket, self._refusal(move, now))
+        return move
 
     def _refusal(self, turned: Rejected, now: float) -> Refusal:
         # A queue before an engine that is down is not what keeps anybody out.
