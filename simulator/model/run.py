@@ -106,6 +106,7 @@ class SimulatedRun:
         self._engine: SleepingEngine | None = None
         self.times = StateTimes()
         if scenario.tiers is not None:
+            self._soonest_s = min(idle_s for idle_s in scenario.tiers.idle_s if idle_s > 0)
             self._engine = SleepingEngine(
                 scenario.tiers, loop, self._reported, lambda: self.records.in_flight
             )
@@ -183,12 +184,12 @@ class SimulatedRun:
         if attempt.state is _QUEUED:
             self._wait(attempt)
         if self._engine is not None:
-            self._arm()
+            self._arm_where_it_sleeps()
 
     def _wait(self, attempt: Attempt) -> None:
         attempt.queued = True
         self._line.up(1, self._loop.time_s)
-        if self._armed_s == inf:
+        if self._armed_s == inf or self._engine is not None:
             self._arm()
         if attempt.patience_s != inf:
             at_s = self._loop.time_s + attempt.patience_s
@@ -287,7 +288,7 @@ class SimulatedRun:
         if self._clients is not None:
             self._think(self._client_of.pop(attempt.index))
         if self._engine is not None:
-            self._arm()
+            self._arm_where_it_sleeps()
 
     def _lose_patience(self, attempt: Attempt) -> None:
         if attempt.state is not _QUEUED:
@@ -339,6 +340,12 @@ class SimulatedRun:
             self._arm()
 
     # The queue's one timer, and the engine's sleep
+
+    def _arm_where_it_sleeps(self) -> None:
+        """Arm, unless the timer fires before idleness can want anything of an awake engine."""
+        awake = self._gate.state is _AWAKE
+        if not awake or self._armed_s > self._loop.time_s + self._soonest_s:
+            self._arm()
 
     def _arm(self) -> None:
         if not (self._expecting or self.records.inside or self._returning):

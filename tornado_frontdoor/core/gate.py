@@ -336,6 +336,12 @@ class Gate(GateReader):
     ) -> Sequence[Decision]:
         """Join the machines until neither has anything more to say to the other."""
         decisions = [*self._decide(moves, now)]
+        admission = self._admission
+        if not orders and not admission.paused and wake.depth is None and self._seat.calm:
+            # It is awake, and nothing goes on but requests: all else would find nothing to do.
+            orders = wake.demand(admission.in_flight + admission.queued, now)
+            if not orders:
+                return decisions
         while True:
             for order in orders:
                 decisions += self._obey(order, now)

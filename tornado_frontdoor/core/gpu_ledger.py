@@ -51,6 +51,12 @@ class _Entry:
         nothing = self.asks is None and self.moving is None and self.told is None
         return nothing and not self.impossible
 
+    @property
+    def undecided(self) -> bool:
+        """Whether a plan may have something to say of this engine: it asks, or was told to go."""
+        told = self.told is not None or (self.falls_to is not None and self.moving is None)
+        return self.asks is not None or told
+
     def occupant(self) -> Occupant:
         """Return the whole of it, for a plan."""
         facts = self.facts()
@@ -76,6 +82,7 @@ class GpuLedger:
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _waits_for: Mapping[str, str] = field(default_factory=dict)
     _next_s: float = inf
+    _undecided: bool = False
     calm: bool = True
     """Whether nobody asks for anything, moves, or was told anything: then nobody need look here."""
 
@@ -127,7 +134,9 @@ class GpuLedger:
         self._look()
 
     def _look(self) -> None:
-        self.calm = all(entry.calm for entry in self._entries.values())
+        entries = self._entries.values()
+        self.calm = all(entry.calm for entry in entries)
+        self._undecided = not self.calm and any(entry.undecided for entry in entries)
 
     # What can be asked
 
@@ -164,6 +173,9 @@ class GpuLedger:
 
     def settle(self, now: float) -> tuple[str, ...]:
         """Decide anew; return the owners about whom something was decided, each once."""
+        if not self._undecided:
+            self._waits_for, self._next_s = {}, inf
+            return ()
         decided: dict[str, None] = {}
         while True:
             made = plan(self.occupants(), self.limits, now)

@@ -54,6 +54,11 @@ class RoomSeat:
         return ledger.told(self._owner) is not None and self._wake.state not in _GONE
 
     @property
+    def calm(self) -> bool:
+        """Whether nothing is going on with any engine's room."""
+        return self._ledger.calm and not self._wake.makes_room
+
+    @property
     def room_for(self) -> str:
         """The upstream that the engine makes, or made last, room for."""
         return self._ledger.room_for(self._owner)
@@ -127,7 +132,7 @@ class RoomSeat:
 
     def settle(self, now: float) -> tuple[list[WakeOrder], Sequence[str]]:
         """Have the ledger decide; return what the machine makes of it, and whom it concerns too."""
-        if self._ledger.calm and not self._wake.makes_room:
+        if self.calm:
             return [], ()
         decided = self._ledger.settle(now)
         return self.hear(now), [owner for owner in decided if owner != self._owner]
