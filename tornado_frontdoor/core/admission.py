@@ -35,7 +35,6 @@ once those are let in whom a slot that has cooled makes room for.
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import inf
 
 from tornado_frontdoor.core.decisions import AdmissionEvent, Admit, Cooled, Reason, Rejected
@@ -51,11 +50,8 @@ _IN_FLIGHT = TicketState.IN_FLIGHT
 _COOLING = TicketState.COOLING
 _GONE = TicketState.GONE
 
-
 _NOTHING: tuple[AdmissionEvent, ...] = ()
-
-_admit: Callable[[tuple[Ticket, float, float]], Admit] = partial(tuple.__new__, Admit)
-"""`Admit` without the call of its constructor, which takes as long as all else of an admission."""
+_new = tuple.__new__  # an `Admit` without the call of its constructor, made for each request
 
 
 class AdmissionController:
@@ -78,9 +74,7 @@ class AdmissionController:
         self._pause_limit_s = inf
         self._paused_since_s = 0.0
         self._paused_total_s = 0.0
-        # Nobody's limit comes before it: limits come in order, so that of a head seen earlier says
-        # so of all behind it, and the head is not looked at for each request.
-        self._quiet_until_s = -inf
+        self._quiet_until_s = -inf  # nobody's limit is earlier: they come in order, head first
         self.duplicate_finishes = 0
         self._take(limits)
 
@@ -168,7 +162,7 @@ class AdmissionController:
             self._reject(ticket, Reason.BAD_REQUEST, events)
         elif not self._paused and not self._queue and self._fits(weight):
             self._let_in(ticket, now)
-            events.append(_admit((ticket, waited_s, 0.0)))
+            events.append(_new(Admit, (ticket, waited_s, 0.0)))
         elif len(self._queue) < self._places():
             ticket.state = _QUEUED
             if waited_s:
@@ -360,8 +354,7 @@ class AdmissionController:
         """Give on what has come free: a waiter whose limit is this very instant may get it."""
         if self._cooling:
             self._cool_until(now, events)
-        if now > self._quiet_until_s:
-            self._expire_before(now, events)
+        self._expire_before(now, events)
         self._grant(now, events)
 
     def _cool_until(self, now: float, events: list[AdmissionEvent]) -> bool:
@@ -386,7 +379,7 @@ class AdmissionController:
             del queue[ticket.number]
             self._let_in(ticket, now)
             paused_s = self._paused_total_s - ticket.paused_mark_s
-            events.append(_admit((ticket, now - ticket.arrived_s, paused_s)))
+            events.append(_new(Admit, (ticket, now - ticket.arrived_s, paused_s)))
 
     def _expire_until(self, now: float, events: list[AdmissionEvent]) -> None:
         """Turn away those whose limit is now or has passed."""
