@@ -161,11 +161,14 @@ class TestStatus:
         scene.pass_s(10.0)
         assert site.gate.idle_for_s() == 4.0
 
-    def test_states_are_told_in_order(self, scene):
+    def test_states_are_told_in_order_and_who_wanted_them(self, scene):
         site = scene.site(asleep=1)
         site.arrive(1.0)
         scene.pass_s(5.0)
-        assert of(site, Changed) == [Changed(EngineState.WAKING), Changed(EngineState.AWAKE)]
+        assert of(site, Changed) == [
+            Changed(EngineState.WAKING, by="a request"),
+            Changed(EngineState.AWAKE),
+        ]
 
 
 class TestGpus:

@@ -203,6 +203,7 @@ class Site:
         self.line.agree(self.gate.in_flight, self.gate.queued)
         held = self.gate._admission.paused
         closed = self.gate.state is not EngineState.AWAKE or self.gate.makes_room
+        closed |= self.gate.standing.asleep is not None
         assert held is closed, "capacity 0 unless awake, and for us"
         self.decisions += decisions
         for decision in decisions:

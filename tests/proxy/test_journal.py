@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tornado_frontdoor.core.decisions import EngineState, JournalEntry
+from tornado_frontdoor.core.standing import OrderKind, OrderOwner, StandingOrder
 from tornado_frontdoor.proxy.engine.journal import FILE_NAME, Journal, JournalError
 
 ENGINE = "http://127.0.0.1:8000"
@@ -69,6 +70,37 @@ def test_what_cannot_be_read_counts_as_forgotten(tmp_path, text):
     journal = Journal(tmp_path)
     journal._connection.execute("INSERT INTO engines VALUES (?, ?, ?)", (ENGINE, text, text))
     assert journal.recall(ENGINE)[:2] == (None, {})
+    journal.close()
+
+
+ORDERS = [
+    StandingOrder(OrderKind.PIN, OrderOwner.OPERATOR, "alice"),
+    StandingOrder(
+        OrderKind.ASLEEP, OrderOwner.OPERATOR, "bob", 1.8e9, 2, "until 2027-01-15T08:00:00Z"
+    ),
+]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=["for good", "with an end"])
+def test_an_operators_order_is_kept_until_another_or_none_takes_its_place(tmp_path, order):
+    async def write() -> None:
+        journal = Journal(tmp_path)
+        await journal.keep_order(ENGINE, order)
+        await journal.remember(ENGINE, WAKING)
+        journal.close()
+
+    asyncio.run(write())
+    journal = Journal(tmp_path)
+    assert journal.recall(ENGINE).order == order
+
+    async def forget() -> None:
+        await journal.keep_order(ENGINE, None)
+
+    asyncio.run(forget())
+    assert journal.recall(ENGINE).order is None
+    for text in ("", "[]", '{"kind": "nap"}', '{"until_s": "soon", "level": null}'):
+        journal._connection.execute("UPDATE facts SET value = ?", (text,))
+        assert journal.recall(ENGINE).order is None
     journal.close()
 
 

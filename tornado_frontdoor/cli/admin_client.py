@@ -1,5 +1,6 @@
 """What an operator asks of a front door that runs: its status, a wake, a sleep. Over HTTP only."""
 
+import getpass
 import json
 import os
 import sys
@@ -7,7 +8,7 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request
 
 from rich.console import Console
@@ -40,8 +41,8 @@ def status(admin: str | None, *, as_json: bool) -> int:
 
 def wake(admin: str | None, model: str, *, wait: bool) -> int:
     """Wake the engine of a model or upstream; returns the exit code."""
-    query = "?wait=true" if wait else ""
-    path = f"/admin/wake/{quote(model, safe='')}{query}"
+    query = urlencode({"by": operator(), **({"wait": "true"} if wait else {})})
+    path = f"/admin/wake/{quote(model, safe='')}?{query}"
     return run_command(lambda: _transition(admin, path, model))
 
 
@@ -84,6 +85,8 @@ def _explain(admin: str | None, model: str, *, as_json: bool) -> int:
         return 0
     since = "" if told["since_s"] is None else f" for {ago(told['since_s'])}"
     print(f"{told['upstream']} is {told['state']}{since}: {told['what']}")
+    for held in told["held_by"]:
+        print(f"  {held}")
     if told["blocked_by"]:
         print(f"  {told['blocked_by']}")
     wait_s = told["expected_wait_s"]
@@ -160,6 +163,24 @@ def _transition(admin: str | None, path: str, model: str) -> int:
         return 0
     print(f"frontdoor: {_error(answer, code)}", file=sys.stderr)
     return 1
+
+
+def operator() -> str:
+    """Return who gives an order, as far as the system knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in containers
+        return "an operator"
+
+
+def post(admin: str | None, path: str) -> Answer:
+    """Have something done that does not take long; returns the status and what was answered."""
+    return _call("POST", admin, path, TIMEOUT_S)
+
+
+def told(answer: Any, code: int) -> str:
+    """Return what a refused call was told."""
+    return _error(answer, code)
 
 
 def status_tables(answer: Mapping[str, Any]) -> list[Table]:

@@ -8,7 +8,10 @@ Usage:
   frontdoor check --schema
   frontdoor status [--admin URL] [--json]
   frontdoor wake MODEL [--admin URL] [--wait]
-  frontdoor sleep MODEL [--level N] [--admin URL]
+  frontdoor sleep MODEL [--level N] [--for DURATION | --until TIME] [--admin URL]
+  frontdoor pin MODEL [--for DURATION | --until TIME] [--admin URL]
+  frontdoor keep MODEL DURATION [--admin URL]
+  frontdoor unpin MODEL [--admin URL]
   frontdoor explain MODEL [--admin URL] [--json]
   frontdoor drain MODEL --replica URL [--undo] [--admin URL]
   frontdoor reload [--admin URL]
@@ -27,7 +30,10 @@ Commands:
   check       Read a configuration and say what it means, or what is wrong with it.
   status      Show how the engines of a running front door are.
   wake        Wake an engine, by the name of its upstream or of a model of it.
-  sleep       Put an engine to sleep, unless somebody is inside.
+  sleep       Put an engine to sleep, unless somebody is inside; with an end: and keep it asleep.
+  pin         Have an engine that is awake stay so, whoever else needs its room.
+  keep        Have idle tiers leave an engine awake for a while.
+  unpin       End a pin or a keep before its time.
   key         Make a key for a client: the key on stdout, its hash for [keys.NAME] on stderr.
   explain     Say why an engine is as it is, and what a request for it would set going.
   drain       Send nobody new to one of several engines behind one name.
@@ -64,6 +70,8 @@ Options:
   --wait                    Until it is awake, or has failed to wake.
   --replica URL             Which of several engines behind one name; --undo: use it again.
   --level N                 1: weights into host memory; 2: weights dropped; 3: process ended.
+  --for DURATION            How long an order holds, such as 90m or 2h30m.
+  --until TIME              Until when: 18:00 (the next one here), or 2026-12-01T08:00 (+01:00).
   -h --help                 Show this text.
   --version                 Show the version.
 
@@ -154,6 +162,9 @@ def _run(given: list[str]) -> int:
         "status": _status,
         "wake": _wake,
         "sleep": _sleep,
+        "pin": _order,
+        "keep": _order,
+        "unpin": _order,
         "explain": _explain,
         "drain": _drain,
         "reload": _reload,
@@ -281,7 +292,15 @@ def _drain(arguments: Arguments) -> int:
 def _sleep(arguments: Arguments) -> int:
     from tornado_frontdoor.cli import admin_client
 
+    if arguments["--for"] or arguments["--until"]:
+        return _order(arguments)
     return admin_client.sleep(arguments["--admin"], arguments["MODEL"], arguments["--level"])
+
+
+def _order(arguments: Arguments) -> int:
+    from tornado_frontdoor.cli import orders
+
+    return orders.run(arguments)
 
 
 def _explain(arguments: Arguments) -> int:

@@ -28,7 +28,7 @@ def find_contradictions(data: Data, raw: Data) -> Iterator[Found]:
         yield from _replicas(key, upstream, own, clustered="cluster" in raw)
         yield from _admission(key, _table(upstream, "admission"), _slots(upstream))
         yield from _process(key, upstream, own)
-        yield from _sleep(key, upstream, _table(_table(raw, "upstreams"), key))
+        yield from _sleep(key, upstream, own, clustered="cluster" in raw)
     yield from _addresses(data)
     yield from _served(data, raw)
     yield from _names(raw)
@@ -122,9 +122,12 @@ def _admission(key: str, admission: Data, slots: int | None) -> Iterator[Found]:
         )
 
 
-def _sleep(key: str, upstream: Data, raw: Data) -> Iterator[Found]:
+def _sleep(key: str, upstream: Data, raw: Data, *, clustered: bool) -> Iterator[Found]:
     path = ("upstreams", key, "sleep")
     sleep = _table(upstream, "sleep")
+    for name in ("preload", "schedule"):
+        if clustered and sleep.get(name):
+            yield (*path, name), "cannot be had with [cluster] yet"
     if sleep.get("max_waiting", "unfit") is None and "admission" not in raw:
         yield (*path, "max_waiting"), "is required where there is no admission table"
     to_sleep, to_offload = sleep.get("idle_sleep_s"), sleep.get("idle_offload_s")

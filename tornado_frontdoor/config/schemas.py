@@ -36,6 +36,7 @@ from tornado_frontdoor.config.fields import (
     Whole,
     Words,
 )
+from tornado_frontdoor.config.schedule_fields import ScheduleRule, ZoneName
 from tornado_frontdoor.core.catalog import Traits
 
 PLACES_MAX = 100_000
@@ -198,6 +199,9 @@ class SleepTable(Table):
     max_waiting = Whole(1, PLACES_MAX)
     max_keep_alive_s = Number(least=0, most=YEAR_S)
     pinned = Flag()
+    preload = Flag()
+    schedule = Items(ScheduleRule())
+    time_zone = ZoneName()
     canary = Flag()
     canary_path = ChoiceField("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
 

@@ -124,6 +124,9 @@ class SleepSettings:
     """Never None where the upstream has no admission table."""
     max_keep_alive_s: float = 86400
     pinned: bool = False
+    preload: bool = False
+    schedule: tuple[str, ...] = ()
+    time_zone: str = "UTC"
     canary: bool = True
     canary_path: Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"] = (
         "/v1/completions"

@@ -236,6 +236,8 @@ class Changed(NamedTuple):
     """The engine's state is another one now."""
 
     state: EngineState
+    by: str = ""
+    """Who wanted it, where that is known."""
 
 
 class SleepReason(Enum):
@@ -245,6 +247,7 @@ class SleepReason(Enum):
     OPERATOR = "operator"
     KEEP_ALIVE = "keep_alive"
     """The last caller wanted it kept awake for so long, or no longer."""
+    SCHEDULE = "schedule"
     ROOM = "room"
     """Another engine needed its part of a GPU."""
     OUT_OF_BAND = "out_of_band"

@@ -37,6 +37,7 @@ from tornado_frontdoor.core.refusals import (
     admission_refusal,
     asleep_refusal,
     down_refusal,
+    held_refusal,
     waking_refusal,
 )
 from tornado_frontdoor.core.replicas import Engines, Replicas
@@ -44,6 +45,7 @@ from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, Wak
 from tornado_frontdoor.core.retry_after import Randomness, RetryAfterEstimator, WakeEstimates
 from tornado_frontdoor.core.room_seat import RoomSeat
 from tornado_frontdoor.core.sleep_config import GateError, SleepConfig
+from tornado_frontdoor.core.standing import Standing
 from tornado_frontdoor.core.wake.machine import Gpu, WakeOrder, WakeStateMachine
 from tornado_frontdoor.core.wake.policy import SleepPolicy
 from tornado_frontdoor.engines.base import Report
@@ -104,8 +106,8 @@ class Gate(GateReader):
             self._last_request_s = now
         if self._wake is None:
             return self._decide(self._admission.arrive(ticket, now, waited_s), now)
-        barred = self._bar(terms)
-        moves = [*self._close(now), *self._admission.arrive(ticket, now, waited_s, barred)]
+        closed = self._close(now)  # first: whom that bars is not let in
+        moves = [*closed, *self._admission.arrive(ticket, now, waited_s, self._bar(terms))]
         if counts:
             self._wake.touch(now)
         return self._settle(self._wake, moves, (), now)
@@ -226,11 +228,21 @@ class Gate(GateReader):
         wake = self._sleeper()
         return self._settle(wake, (), wake.lost(now), now)
 
-    def wake_now(self) -> Sequence[Decision]:
-        """Wake the engine for an operator; `Answered` tells how it went, at once or later."""
+    def wake_now(self, by: str = "an operator") -> Sequence[Decision]:
+        """Wake the engine for an operator, or whoever; `Answered` tells how it went."""
         now = self._clock.now()
         wake = self._sleeper()
-        return self._settle(wake, (), wake.wake(now), now)
+        return self._settle(wake, (), wake.wake(now, by), now)
+
+    def stand(self, standing: Standing) -> Sequence[Decision]:
+        """Take the orders that hold the engine awake or asleep from now on."""
+        now = self._clock.now()
+        wake = self._sleeper()
+        orders = wake.stand(standing, now)
+        moves = [*self._match_capacity(wake, now)]
+        if standing.asleep is not None:
+            moves += self._admission.dismiss(lambda _: True, Reason.MODEL_ASLEEP, now)
+        return self._settle(wake, moves, orders, now)
 
     def sleep_now(self, level: int) -> Sequence[Decision]:
         """Put the engine to sleep for an operator; `Answered` tells how it went."""
@@ -248,10 +260,11 @@ class Gate(GateReader):
 
     def _bar(self, terms: WakeTerms | None) -> Reason | None:
         """Return why nobody is let in on these terms, if so: no engine is woken for them."""
-        stray = terms is not None and not terms.wakes
-        if stray and self._wake is not None and self._admission.paused:
-            return Reason.MODEL_ASLEEP
-        return None
+        wake = self._wake
+        if wake is None:
+            return None
+        stray = terms is not None and not terms.wakes and self._admission.paused
+        return Reason.MODEL_ASLEEP if stray or wake.standing.asleep else None
 
     def _observe(self, ticket: Ticket, now: float) -> bool:
         """Note that a ticket ends; tells whether it was in flight."""
@@ -360,17 +373,27 @@ class Gate(GateReader):
             return []
         if isinstance(order, WakeEnded) and order.succeeded:
             self._estimates.observe(order.depth, order.took_s)
-        if isinstance(order, Changed) and order.state is EngineState.AWAKE:
-            self._woke_s = now
+        if isinstance(order, Changed):
+            return [self._changed(order, now)]
         if isinstance(order, FellAsleep) and order.reason is SleepReason.ROOM:
             order = order._replace(room_for=self._seat.room_for)
         if isinstance(order, OutOfMemory):
             return [self._seat.ran_out()]
         return [order]
 
+    def _changed(self, change: Changed, now: float) -> Changed:
+        """Note that it woke, or tell for which request it wakes."""
+        if change.state is EngineState.AWAKE:
+            self._woke_s = now
+        head = self._admission.head
+        if change.by != "a request" or head is None or not head.request_id:
+            return change
+        return change._replace(by=f"request {head.request_id}")
+
     def _match_capacity(self, wake: WakeStateMachine, now: float) -> Sequence[AdmissionEvent]:
-        """Let capacity be 0 while the engine is not awake or makes room. That joins the two."""
-        depth = SleepDepth.SLEEPING if self.makes_room else wake.depth
+        """Let capacity be 0 unless the engine is awake and stays so. That joins the two."""
+        leaves = self.makes_room or wake.standing.asleep
+        depth = SleepDepth.SLEEPING if leaves else wake.depth
         if depth is None:
             return self._admission.resume(now)
         hold_s = wake.policy.hold_s(depth)
@@ -405,7 +428,7 @@ class Gate(GateReader):
                 return down_refusal(self.key, self._several().engines.hold_down_s)
             return self._not_awake(self._wake, now)
         if turned.reason is Reason.MODEL_ASLEEP:
-            return self._asleep()
+            return self._asleep(self._wake, now)
         limits, weight = self._admission.limits, turned.ticket.weight
         return admission_refusal(
             turned.reason, self.key, weight, limits, lambda: self._retry_after_s(now)
@@ -427,10 +450,15 @@ class Gate(GateReader):
         return_s = self._pacer.wake_return_s(now, max(left_s, failed[1] if failed else 0.0))
         return refusal._replace(return_s=return_s)
 
-    def _asleep(self) -> Refusal:
-        """Say that the engine is not woken for it, and when to come back."""
-        depth = self.sleep_depth or SleepDepth.SLEEPING  # it is awake, and makes room for another
-        return asleep_refusal(self.key, self.state, depth, self.expected_wait_s(0))
+    def _asleep(self, wake: WakeStateMachine | None, now: float) -> Refusal:
+        """Say that the engine is not woken for it, or for nobody, and when to come back."""
+        depth = self.sleep_depth or SleepDepth.SLEEPING  # it is awake, and about to leave
+        order = wake.standing.asleep if wake else None
+        if order is None:
+            return asleep_refusal(self.key, self.state, depth, self.expected_wait_s(0))
+        left_s = max(order.until_s - now, 0.0)
+        refusal = held_refusal(self.key, order, depth, left_s)
+        return refusal._replace(return_s=self._pacer.wake_return_s(now, left_s))
 
     def _retry_after_s(self, now: float) -> float:
         cap = self._admission.limits.cap or 1

@@ -9,8 +9,9 @@ from tornado_frontdoor.core.replicas import Replicas
 from tornado_frontdoor.core.request import Ticket, UpstreamKey
 from tornado_frontdoor.core.retry_after import RetryAfterEstimator, WakeEstimates
 from tornado_frontdoor.core.room_seat import RoomSeat
+from tornado_frontdoor.core.standing import NOTHING, Standing
 from tornado_frontdoor.core.wake.machine import WakeStateMachine
-from tornado_frontdoor.core.wake.policy import SleepPolicy
+from tornado_frontdoor.core.wake.policy import KeepAlive, SleepPolicy
 
 
 class GateReader:
@@ -149,6 +150,17 @@ class GateReader:
     def makes_room(self) -> bool:
         """Whether nobody is admitted any more, so that another engine can wake."""
         return self._wake is not None and self._seat.makes_room
+
+    @property
+    def standing(self) -> Standing:
+        """The orders that hold the engine awake or asleep; instants by the gate's clock."""
+        return NOTHING if self._wake is None else self._wake.standing
+
+    @property
+    def keep_alive(self) -> KeepAlive | None:
+        """How long a caller wants it kept awake; None: nobody does, or no longer."""
+        keep = None if self._wake is None else self._wake.keep_alive
+        return keep if keep is not None and keep.until_s > self._clock.now() else None
 
     @property
     def wakes_total(self) -> int:

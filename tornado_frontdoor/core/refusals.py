@@ -4,11 +4,14 @@ from collections.abc import Callable
 
 from tornado_frontdoor.core.decisions import EngineState, Reason, Refusal, SleepDepth
 from tornado_frontdoor.core.limits import AdmissionLimits
+from tornado_frontdoor.core.standing import StandingOrder
 
 DRAINING_RETRY_AFTER_S = 5.0
 """A front door that goes away is usually replaced within seconds."""
 DOWN_RETRY_AFTER_S = 15.0
 """The three tries of OpenAI's SDKs then span half a minute: a restart of 20 s is survived."""
+HELD_RETRY_AFTER_S = 59.0
+"""Nobody knows who comes back to an engine that sleeps for hours; the order may be withdrawn."""
 
 _WHAT_IT_DOES = {
     SleepDepth.SLEEPING: "is waking from sleep",
@@ -85,6 +88,14 @@ def asleep_refusal(upstream: str, state: EngineState, depth: SleepDepth, left_s:
         "wake setting)"
     )
     return Refusal(Reason.MODEL_ASLEEP, detail, upstream, max(left_s, 1.0), depth, left_s)
+
+
+def held_refusal(upstream: str, order: StandingOrder, depth: SleepDepth, left_s: float) -> Refusal:
+    """Say that an order keeps an engine asleep, whose, and for how long yet."""
+    whose = f"{order.owner.value} ({order.by})" if order.by else f"the {order.owner.value}"
+    detail = f"{upstream} is to stay asleep {order.ends or 'for now'}, by {whose}"
+    retry_after_s = max(1.0, min(left_s, HELD_RETRY_AFTER_S))
+    return Refusal(Reason.MODEL_ASLEEP, detail, upstream, retry_after_s, depth)
 
 
 def down_refusal(upstream: str, hold_s: float) -> Refusal:

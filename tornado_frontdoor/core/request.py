@@ -70,7 +70,8 @@ class Ticket:
     Only the AdmissionController writes to it. `number` is its order of arrival at the gate;
     `paused_s` is how long it waited for a wake when its limit came; `replica` names the engine that
     was picked for it, where there are several, `affinity` (the driver's) what it has in common with
-    others that should be on the same one; `terms` (the driver's) are None for the usual ones.
+    others that should be on the same one; `terms` and `request_id` are the driver's too;
+    None are the usual terms.
     Raises ValueError for a weight below 1, which would lift the cap.
     """
 
@@ -84,6 +85,7 @@ class Ticket:
         "paused_mark_s",
         "paused_s",
         "replica",
+        "request_id",
         "state",
         "terms",
         "weight",
@@ -104,6 +106,7 @@ class Ticket:
         self.replica: str | None = None
         self.affinity: bytes | None = None
         self.terms: WakeTerms | None = None
+        self.request_id = ""
 
     def __repr__(self) -> str:
         return f"<Ticket {self.number} weight={self.weight} {self.state.name}>"

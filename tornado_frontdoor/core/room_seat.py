@@ -167,7 +167,7 @@ class RoomSeat:
             asleep_gib=policy.asleep_gib,
             weights_gib=policy.weights_gib,
             priority=policy.priority,
-            pinned=policy.pinned,
+            pinned=wake.pinned,
             levels=tuple(sorted(wake.usable_levels)),
             level=level,
             known=wake.state is not EngineState.UNKNOWN,

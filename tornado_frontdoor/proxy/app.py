@@ -128,6 +128,7 @@ class App:
                 "the limit of open files is %d",
                 *(limits.max_connections, server.max_connections, self._descriptors),
             )
+        self.pool.preload()
         return public, admin
 
     async def run(self) -> None:

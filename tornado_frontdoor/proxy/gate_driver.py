@@ -27,6 +27,7 @@ from tornado_frontdoor.core.decisions import (
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.replicas import Engines, Replicas
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, WakeTerms
+from tornado_frontdoor.core.standing import Standing
 from tornado_frontdoor.engines.base import Report, StepResult
 
 __all__ = [
@@ -169,11 +170,13 @@ class GateDriver:
         waited_s: float = 0.0,
         affinity: bytes | None = None,
         terms: WakeTerms | None = None,
+        request_id: str = "",
     ) -> Lease:
         """Bring a new ticket to the gate; the lease knows at once if it need not wait."""
         ticket = Ticket(weight)
         ticket.affinity = affinity
         ticket.terms = terms
+        ticket.request_id = request_id
         lease = Lease(self, ticket)
         self._waiting[ticket] = lease
         self._carry_out(self.gate.arrive(ticket, waited_s))
@@ -256,9 +259,13 @@ class GateDriver:
         """Tell the gate that nobody answers at its engine's address."""
         self._carry_out(self.gate.lost())
 
-    def wake_now(self) -> None:
-        """Tell the gate that an operator wants the engine awake."""
-        self._carry_out(self.gate.wake_now())
+    def wake_now(self, by: str = "an operator") -> None:
+        """Tell the gate that an operator, or whoever, wants the engine awake."""
+        self._carry_out(self.gate.wake_now(by))
+
+    def stand(self, standing: Standing) -> None:
+        """Tell the gate which orders hold its engine awake or asleep."""
+        self._carry_out(self.gate.stand(standing))
 
     def sleep_now(self, level: int) -> None:
         """Tell the gate that an operator wants the engine asleep."""

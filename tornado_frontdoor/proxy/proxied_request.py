@@ -73,7 +73,7 @@ class ProxiedRequest:
         self._translator = decoded.relay
         self._upstream = upstream
         self._terms = terms
-        self._lease = upstream.enter(decoded.request, terms)
+        self._lease = upstream.enter(decoded.request, terms, client.id)
         self._transfer: Transfer | None = None
         self._over = False
         self._told = False
@@ -279,7 +279,7 @@ class ProxiedRequest:
             return True
         self._transfer = None
         self._lease.close(Outcome.UPSTREAM_ERROR)
-        self._lease = self._upstream.enter(self._request, self._terms)
+        self._lease = self._upstream.enter(self._request, self._terms, self._client.id)
         self.enter()
         return True
 

@@ -6,6 +6,8 @@ inside to their end.
 """
 
 import asyncio
+import logging
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from math import inf
@@ -14,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from tornado_frontdoor.config import Settings, UpstreamSettings
-from tornado_frontdoor.core.decisions import JournalEntry
+from tornado_frontdoor.core.decisions import JournalEntry, Verdict
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.gpu_occupant import RoomLimits
 from tornado_frontdoor.engines import kinds
@@ -26,8 +28,11 @@ from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.engine.journal import Journal
 from tornado_frontdoor.proxy.engine.process import STOP_MARGIN_S, EngineProcess
 from tornado_frontdoor.proxy.gate_driver import SleepConfig
+from tornado_frontdoor.proxy.standing_orders import StandingOrders
 from tornado_frontdoor.proxy.telemetry import GateReading, Telemetry
-from tornado_frontdoor.proxy.upstreams import Upstream, wake_limits_of
+from tornado_frontdoor.proxy.upstreams import Upstream, order_rules_of, wake_limits_of
+
+LOG = logging.getLogger("frontdoor")
 
 
 class UpstreamRegistry:
@@ -145,12 +150,35 @@ class UpstreamRegistry:
             )
         )
         self._tell_engine(upstream, settings)
+        upstream.orders = StandingOrders(
+            upstream.keeper,
+            order_rules_of(wanted),
+            known.order,
+            partial(self._journal.keep_order, wanted.url),
+            upstream.wake,
+        )
+        upstream.orders.refresh()
         return upstream
 
     def _tell_engine(self, upstream: Upstream, settings: Settings) -> None:
         wanted = upstream.settings
         assert upstream.engine is not None
         upstream.engine.change(wanted.key, _canary(wanted, settings), upstream.api_key)
+
+    def preload(self) -> None:
+        """Have woken what is to be awake from the start, one after the other, by priority."""
+        wanted = [
+            upstream
+            for upstream in self.current.values()
+            if upstream.engine is not None
+            and upstream.settings.sleep is not None
+            and upstream.settings.sleep.preload
+        ]
+        if wanted:
+            wanted.sort(key=lambda one: -(one.settings.gpu.priority if one.settings.gpu else 0))
+            task = asyncio.get_running_loop().create_task(_wake_all(wanted))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     def hand_over(self) -> None:
         """Let another front door have the journal: this one begins nothing any more."""
@@ -173,6 +201,17 @@ class UpstreamRegistry:
         for upstream in self.everyone():
             if upstream.settings.url == address and upstream.engine is not None:
                 upstream.keeper.hear_ledger()
+
+
+async def _wake_all(upstreams: Sequence[Upstream]) -> None:
+    for upstream in upstreams:
+        key = upstream.settings.key
+        if upstream.keeper.gate.standing.asleep is not None:
+            LOG.info("%s is not preloaded: it is to stay asleep", key)
+            continue
+        answered = await upstream.wake("its preload")
+        if answered.verdict is not Verdict.DONE:
+            LOG.warning("%s could not be preloaded: %s", key, answered.detail)
 
 
 def _room_limits(settings: Settings) -> RoomLimits:

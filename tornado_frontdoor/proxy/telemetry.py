@@ -62,6 +62,8 @@ class GateReading(NamedTuple):
     oldest_wait_s: float
     replicas: tuple[tuple[str, int, bool], ...] = ()
     """Where there are several: address, slots taken, and whether it is picked for newcomers."""
+    orders: tuple[tuple[str, str], ...] = ()
+    """What holds it awake or asleep: kind and owner."""
 
 
 class Telemetry:
@@ -324,8 +326,15 @@ class _GateGauges(Collector):
             "1 where newcomers are sent to this one of several engines",
             labels=["upstream", "replica"],
         )
+        orders = GaugeMetricFamily(
+            "frontdoor_standing_orders",
+            "1 for each order that holds the engine awake or asleep",
+            labels=["upstream", "kind", "owner"],
+        )
         for reading in self._readings():
             key = [reading.upstream]
+            for kind, owner in reading.orders:
+                orders.add_metric([reading.upstream, kind, owner], 1.0)
             for replica, used, picked in reading.replicas:
                 taken.add_metric([reading.upstream, replica], used)
                 available.add_metric([reading.upstream, replica], float(picked))
@@ -338,7 +347,7 @@ class _GateGauges(Collector):
                 cap.add_metric(key, reading.cap)
             for name in self._state_names:
                 state.add_metric([reading.upstream, name], float(name == reading.state))
-        yield from (taken, available)
+        yield from (taken, available, orders)
         yield from (in_flight, cooling, cap, depth, limit, oldest, state)
 
 

@@ -13,9 +13,11 @@ from math import inf
 from random import Random
 
 from tornado_frontdoor.config import GpuPoolSettings, UpstreamSettings
+from tornado_frontdoor.config.schedule import TimeZone, parse_rule
 from tornado_frontdoor.core.decisions import Answered, Verdict
 from tornado_frontdoor.core.replicas import EngineReplica
 from tornado_frontdoor.core.request import CanonicalRequest, Ticket, UpstreamKey, WakeTerms
+from tornado_frontdoor.core.standing import NOTHING, Said, StandingOrder
 from tornado_frontdoor.proxy.curl.client import Receiver, Transfer, UpstreamCall, UpstreamClient
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.gate_driver import (
@@ -27,6 +29,7 @@ from tornado_frontdoor.proxy.gate_driver import (
     SleepPolicy,
 )
 from tornado_frontdoor.proxy.health import EngineHealth
+from tornado_frontdoor.proxy.standing_orders import OrderRules, StandingOrders
 from tornado_frontdoor.proxy.telemetry import GateReading
 
 LOG = logging.getLogger("frontdoor")
@@ -62,6 +65,7 @@ class Upstream:
         self._health = None if engines is None else EngineHealth(self.keeper, client)
         self.side_door = GateDriver(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
         self.engine: EngineExecutor | None = None
+        self.orders: StandingOrders | None = None
 
     def __repr__(self) -> str:
         gate, settings = self.keeper.gate, self.settings
@@ -95,11 +99,12 @@ class Upstream:
 
     # Requests
 
-    def enter(self, request: CanonicalRequest, terms: WakeTerms | None) -> Lease:
+    def enter(self, request: CanonicalRequest, terms: WakeTerms | None, request_id: str) -> Lease:
         """Bring a request to the gate it has to pass."""
         if self.settings.pick == "affinity" and request.takes_slot:
             return self.keeper.enter(request.weight, affinity=affinity_of(request.body))
-        return self.driver_of(request).enter(request.weight, terms=terms)
+        driver = self.driver_of(request)
+        return driver.enter(request.weight, terms=terms, request_id=request_id)
 
     def queued_with(self, request: CanonicalRequest) -> int:
         """Return how many wait in the queue that a request is in: the place of who came last."""
@@ -167,6 +172,10 @@ class Upstream:
 
     # Operators
 
+    def held(self) -> tuple[StandingOrder, ...]:
+        """Return the orders that hold it awake or asleep, by rank, by the clock on the wall."""
+        return () if self.orders is None else self.orders.standing.orders
+
     def drain_engine(self, url: str, *, undo: bool) -> bool:
         """Send nobody new to one of several engines; False: there is none of that address."""
         if url not in [one.name for one in self.engines()]:
@@ -174,12 +183,12 @@ class Upstream:
         self.keeper.drain_engine(url, undo=undo)
         return True
 
-    async def wake(self) -> Answered:
+    async def wake(self, by: str = "an operator") -> Answered:
         """Wake the engine, and return what came of it."""
         if self.engine is None:
             return Answered("wake", Verdict.DONE)
         answered = self.engine.request("wake")
-        self.keeper.wake_now()
+        self.keeper.wake_now(by)
         return await answered
 
     async def sleep(self, level: int) -> Answered:
@@ -188,7 +197,10 @@ class Upstream:
             return Answered("sleep", Verdict.UNSUPPORTED, "it has no sleep table", level)
         answered = self.engine.request("sleep", level)
         self.keeper.sleep_now(level)
-        return await answered
+        came = await answered
+        if came.verdict is Verdict.DONE and self.orders is not None:
+            self.orders.say(Said.SLEEP)
+        return came
 
     def change(self, settings: UpstreamSettings, pool: GpuPoolSettings | None) -> None:
         """Put new settings in force; everyone inside stays inside."""
@@ -206,9 +218,14 @@ class Upstream:
             self.keeper.change_engines(engines_of(settings))
             self._health.arm()
         self.keeper.change_limits(limits_of(settings), wake if self.engine else None)
+        if self.orders is not None:
+            self.orders.change(order_rules_of(settings))
 
     def retire(self, let_go: Callable[[], None]) -> None:
         """Serve those inside to their end, sleep no more, and call `let_go` when all is quiet."""
+        if self.orders is not None:
+            self.orders.close()
+            self.keeper.stand(NOTHING)
         policy = self.keeper.gate.sleep_policy
         if policy is not None:
             never = replace(policy, idle_sleep_s=0, idle_offload_s=0)
@@ -223,11 +240,15 @@ class Upstream:
 
     def drain(self) -> None:
         """Refuse the queues and all newcomers."""
+        if self.orders is not None:
+            self.orders.close()
         self.keeper.drain()
         self.side_door.drain()
 
     async def close(self) -> None:
         """Stop timers and calls."""
+        if self.orders is not None:
+            self.orders.close()
         self.keeper.close()
         self.side_door.close()
         if self._health is not None:
@@ -250,6 +271,7 @@ class Upstream:
             state=self.state,
             oldest_wait_s=gate.oldest_wait_s or 0.0,
             replicas=tuple((one.name, one.used, one.available) for one in several),
+            orders=tuple((one.kind.value, one.owner.value) for one in self.held()),
         )
 
 
@@ -314,6 +336,16 @@ def wake_limits_of(
         weights_gib=gpu.weights_gib or 0.0,
         priority=gpu.priority,
     )
+
+
+def order_rules_of(settings: UpstreamSettings) -> OrderRules:
+    """Return what the configuration says of standing orders."""
+    sleep = settings.sleep
+    if sleep is None:
+        return OrderRules(pinned=False)
+    zone = TimeZone(sleep.time_zone) if sleep.schedule else None
+    rules = tuple(parse_rule(line) for line in sleep.schedule)
+    return OrderRules(pinned=sleep.pinned, rules=rules, zone=zone)
 
 
 def _nothing() -> None:

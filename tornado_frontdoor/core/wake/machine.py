@@ -46,9 +46,18 @@ from tornado_frontdoor.core.decisions import (
     Verdict,
 )
 from tornado_frontdoor.core.request import WakeTerms
+from tornado_frontdoor.core.standing import NOTHING, Standing
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
 from tornado_frontdoor.core.wake.operator_requests import OperatorRequests, sleep_answer
-from tornado_frontdoor.core.wake.policy import NEVER, Backoff, Due, Idleness, SleepPolicy
+from tornado_frontdoor.core.wake.policy import (
+    NEVER,
+    Backoff,
+    Due,
+    Idleness,
+    KeepAlive,
+    SleepPolicy,
+    due_by,
+)
 from tornado_frontdoor.core.wake.sequence import (
     DEPTH_OF,
     NextAction,
@@ -246,6 +255,8 @@ class WakeStateMachine:
         self._suspected = False  # a caller complained, and none was served since
         self._draining = False
         self._room: int | None = None  # the level at which it makes room for another engine
+        self.standing = NOTHING
+        self._woken_by = ""  # the operator, if one wants it awake
         self._idle = Idleness(now)
         self._gap_s = FIRST_GAP_S
         if self._unsure:
@@ -279,6 +290,17 @@ class WakeStateMachine:
         return levels if engine.reload_fault is None else levels - {2}
 
     @property
+    def pinned(self) -> bool:
+        """Whether neither idleness nor another engine's need may put it to sleep."""
+        standing = self.standing
+        return standing.pinned or (self.policy.pinned and standing.asleep is None)
+
+    @property
+    def keep_alive(self) -> KeepAlive | None:
+        """How long a caller wants it kept awake, as far as anybody said so."""
+        return self._idle.keep
+
+    @property
     def step(self) -> str | None:
         """Where a transition is: its step's label, or `gpu` while it waits for that."""
         if self.transition is None:
@@ -303,6 +325,16 @@ class WakeStateMachine:
     def change_policy(self, policy: SleepPolicy) -> None:
         """Take another policy; what is under way goes on as it began."""
         self.policy = policy
+
+    def stand(self, standing: Standing, now: float) -> Sequence[WakeOrder]:
+        """Take the orders that hold from now on; a fall of which nothing was done is considered."""
+        self.standing = standing
+        run = self.transition
+        undone = run is not None and not run.wakes and not run.committed
+        if undone and self._requests.sleep is None:
+            self._end()
+            self._probe_later(now)
+        return self._consider(now)
 
     def touch(self, now: float) -> None:
         """Note that a request came, or left without having been served: a use of the engine."""
@@ -389,7 +421,7 @@ class WakeStateMachine:
         """Whether it was to make room and cannot: it does work of somebody else, or failed."""
         waits = self._room is not None and self.transition is None
         unable = self._requests.wake or self.engine.support is None or not self.usable_levels
-        return waits and (unable or self.sleep_backoff.on(now))
+        return waits and (unable or self.pinned or self.sleep_backoff.on(now))
 
     def never_fits(self, why: str, now: float) -> Sequence[WakeOrder]:
         """Take that there will be no room for it: what asked for it is over."""
@@ -405,8 +437,9 @@ class WakeStateMachine:
         self._draining = True
         return self._consider(now)
 
-    def wake(self, now: float) -> Sequence[WakeOrder]:
-        """Take an operator's request; `Answered` tells what comes of it."""
+    def wake(self, now: float, by: str = "an operator") -> Sequence[WakeOrder]:
+        """Take an operator's request, or whose it is; `Answered` tells what comes of it."""
+        self._woken_by = by
         self._requests = self._requests._replace(wake=True)
         self.touch(now)
         self.wake_backoff = Backoff()
@@ -451,7 +484,7 @@ class WakeStateMachine:
             return f"{self._inside} {'is' if self._inside == 1 else 'are'} inside"
         if self._draining:
             return "the front door is shutting down"
-        return "an operator wants it awake" if self._requests.wake else ""
+        return f"{self._woken_by} wants it awake" if self._requests.wake else ""
 
     def _depth(self) -> SleepDepth:
         if self.down_since_s is not None:
@@ -496,6 +529,11 @@ class WakeStateMachine:
         if self.state in (SLEEPING, OFFLOADED) and engine.weights_on_gpu:
             return Due(pause_s, 2 if self.state is OFFLOADED else 1)
         if self.state not in (AWAKE, SLEEPING, OFFLOADED):
+            return NEVER
+        order = self.standing.asleep
+        if order is not None and self.state is AWAKE and self.usable_levels:
+            return due_by(order, self.usable_levels, pause_s)
+        if self.pinned or self.standing.kept:
             return NEVER
         return self._idle.due(self.policy, engine.level, self.usable_levels, pause_s)
 
@@ -718,7 +756,7 @@ class WakeStateMachine:
             self._stay(event, now)
         else:
             self.state = target
-            self._orders.append(Changed(target))
+            self._orders.append(Changed(target, self._whose(target)))
             if target is WAKING:
                 self._wake_up(event, now)
             elif target is AWAKE:
@@ -804,6 +842,14 @@ class WakeStateMachine:
         self._probe_later(now)
 
     # What is told
+
+    def _whose(self, target: EngineState) -> str:
+        """Return who wants it in that state, where somebody does."""
+        if target is not WAKING:
+            return ""
+        if self._requests.wake:
+            return self._woken_by
+        return "a request" if self._inside else ""
 
     def _note(self, text: str) -> None:
         if text:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import SleepDepth, SleepReason
 from tornado_frontdoor.core.request import WakeTerms
+from tornado_frontdoor.core.standing import OrderOwner, StandingOrder
 
 FIRST_PAUSE_S = 2.0
 LONGEST_PAUSE_S = 300.0
@@ -105,6 +106,14 @@ class Due(NamedTuple):
 
 
 NEVER = Due(inf, 0)
+
+
+def due_by(order: StandingOrder, usable: Set[int], not_before_s: float) -> Due:
+    """Return when an engine that is awake has to sleep by an order: at once."""
+    level = order.level if order.level in usable else min(usable)
+    operator = order.owner is OrderOwner.OPERATOR
+    reason = SleepReason.OPERATOR if operator else SleepReason.SCHEDULE
+    return Due(not_before_s, level or 0, reason, order.by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tornado_frontdoor.proxy.admin.events import EventHub
 from tornado_frontdoor.proxy.admin.explain import explain
 from tornado_frontdoor.proxy.admin.gpus import gpus_of
 from tornado_frontdoor.proxy.admin.guard import WRONG_TOKEN_DELAY_S, Denial, Guard
+from tornado_frontdoor.proxy.admin.orders import order, orders_of, woken
 from tornado_frontdoor.proxy.admin.view import file_of
 from tornado_frontdoor.proxy.admin.what_if import Unanswerable, WhatIf, limits_of
 from tornado_frontdoor.proxy.downstream.client import Client
@@ -118,10 +119,13 @@ class Admin:
             return lambda: file
         if client.method == "POST":
             for verb, answer in (
-                ("wake", self._wake),
-                ("sleep", self._sleep),
+                ("wake", partial(self._wake, client.address)),
+                ("sleep", partial(self._sleep, client.address)),
                 ("drain", self._drain),
                 ("what-if", self._what_if),
+                ("pin", partial(self._order, "pin", client.address)),
+                ("unpin", partial(self._order, "unpin", client.address)),
+                ("keep", partial(self._order, "keep", client.address)),
             ):
                 prefix = f"/admin/{verb}/"
                 if path.startswith(prefix) and len(path) > len(prefix):
@@ -147,10 +151,15 @@ class Admin:
 
     # Waking and sleeping
 
-    def _wake(self, name: str, query: Mapping[str, str]) -> Found:
+    def _order(self, verb: str, address: str, name: str, query: Mapping[str, str]) -> Found:
+        upstream = self._upstream_of(name)
+        return _unknown(name) if upstream is None else order(verb, upstream, query, address)
+
+    def _wake(self, address: str, name: str, query: Mapping[str, str]) -> Found:
         upstream = self._upstream_of(name)
         if upstream is None:
             return _unknown(name)
+        woken(upstream, query, address)
         if query.get("wait") == "true":
             return self._wake_and_wait(upstream)
         task = asyncio.get_running_loop().create_task(upstream.wake())
@@ -161,10 +170,12 @@ class Admin:
     async def _wake_and_wait(self, upstream: Upstream) -> Document:
         return _told(upstream, await upstream.wake(), {Verdict.DONE: 200}, otherwise=503)
 
-    def _sleep(self, name: str, query: Mapping[str, str]) -> Found:
+    def _sleep(self, address: str, name: str, query: Mapping[str, str]) -> Found:
         upstream = self._upstream_of(name)
         if upstream is None:
             return _unknown(name)
+        if "for" in query or "until" in query:
+            return order("sleep", upstream, query, address)
         first = min(upstream.keeper.gate.sleep_levels, default=1)
         level = query.get("level", str(first))
         if level not in ("1", "2", "3"):
@@ -264,6 +275,7 @@ class Admin:
             "transition_s": None if gate.transition_s is None else round(gate.transition_s, 1),
             "waits_for": gate.waits_for,
             "makes_room": gate.makes_room,
+            "orders": orders_of(upstream),
             "last_activity_s": None if idle_s is None else round(idle_s, 3),
             "sleep_support": gate.sleep_support,
             "sleep_fault": gate.sleep_fault,

@@ -248,5 +248,5 @@ def _steady(value: Any) -> Any:
 
 
 _BY_THEMSELVES = frozenset(
-    {"last_activity_s", "oldest_wait_s", "since_s", "waits_s", "transition_s"}
+    {"last_activity_s", "oldest_wait_s", "since_s", "waits_s", "transition_s", "left_s"}
 )

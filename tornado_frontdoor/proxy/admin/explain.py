@@ -3,6 +3,7 @@
 from typing import Any
 
 from tornado_frontdoor.core.decisions import EngineState
+from tornado_frontdoor.proxy.admin.orders import orders_of
 from tornado_frontdoor.proxy.upstreams import Upstream
 
 _IS = {
@@ -27,6 +28,7 @@ def explain(upstream: Upstream, since_s: float | None) -> dict[str, Any]:
         "state": upstream.state,
         "since_s": since_s,
         "what": _IS[gate.state] + (" for now: it makes room" if gate.makes_room else ""),
+        "held_by": [_held_text(one) for one in orders_of(upstream)],
         "blocked_by": _blocked(upstream),
         "a_request_now": _request_now(upstream),
         "expected_wait_s": round(gate.expected_wait_s(gate.queued + 1), 1),
@@ -35,6 +37,14 @@ def explain(upstream: Upstream, since_s: float | None) -> dict[str, Any]:
         "queued": gate.queued,
         "history": [{"time": time, "text": text} for time, text in happenings],
     }
+
+
+def _held_text(order: dict[str, Any]) -> str:
+    """Return one of what holds it awake or asleep in words."""
+    what = {"pin": "it is pinned", "keep": "it is kept awake", "asleep": "it is kept asleep"}
+    by = f" ({order['by']})" if order["by"] else ""
+    ends = f" until {order['until']}" if order["until"] else ""
+    return f"{what[order['kind']]} by {order['owner']}{by}{ends}"
 
 
 def _blocked(upstream: Upstream) -> str | None:
@@ -48,6 +58,9 @@ def _blocked(upstream: Upstream) -> str | None:
 
 def _request_now(upstream: Upstream) -> str:
     gate = upstream.keeper.gate
+    order = gate.standing.asleep
+    if order is not None:
+        return f"would be refused: it is to stay asleep {order.ends}"
     limits = gate.limits
     taken = gate.in_flight + gate.cooling
     if gate.state is EngineState.AWAKE and not gate.makes_room:

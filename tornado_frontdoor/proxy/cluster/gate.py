@@ -118,7 +118,12 @@ class SharedGate:
 
     # Requests of this door
 
-    def enter(self, weight: int = 1, terms: WakeTerms | None = None) -> Lease:
+    def enter(
+        self,
+        weight: int = 1,
+        terms: WakeTerms | None = None,
+        request_id: str = "",  # noqa: ARG002 - the owner knows its tickets by number
+    ) -> Lease:
         """Bring a request to the gate; who wakes nobody is judged by what this door knows."""
         ticket = Ticket(weight)
         depth = self.gate.sleep_depth

@@ -273,7 +273,7 @@ class ClusterUpstream(Upstream):
         self._cluster.door.lost(self.settings.url)
         return True
 
-    async def wake(self) -> Answered:
+    async def wake(self, by: str = "an operator") -> Answered:  # noqa: ARG002 - not told others
         """Wake the engine, and return what came of it."""
         return await self._cluster.door.wish(self.settings.url, 0)
 

@@ -39,6 +39,7 @@ HISTORY = 50
 WHY_ASLEEP = {
     SleepReason.IDLE: "as nobody asked for it",
     SleepReason.OPERATOR: "as an operator wanted it",
+    SleepReason.SCHEDULE: "by its schedule",
     SleepReason.KEEP_ALIVE: "as its last caller wanted it",
     SleepReason.ROOM: "to make room for another engine",
     SleepReason.OUT_OF_BAND: "and not through us",
@@ -89,8 +90,9 @@ class EngineExecutor:
             case RoomDecided():
                 self._granted(decision.owner)
             case Changed():
-                LOG.info("%s is %s", self._key, decision.state.value)
-                self._remind(f"it is {decision.state.value}")
+                told = f"{decision.state.value}{f', for {decision.by}' if decision.by else ''}"
+                LOG.info("%s is %s", self._key, told)
+                self._remind(f"it is {told}")
                 self._telemetry.engine_changed(self._key, decision.state)
             case FellAsleep():
                 self._fell_asleep(decision)

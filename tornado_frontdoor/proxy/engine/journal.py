@@ -17,10 +17,12 @@ import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import EngineState, JournalEntry
+from tornado_frontdoor.core.standing import OrderKind, OrderOwner, StandingOrder
 
 FILE_NAME = "frontdoor.sqlite3"
 LOCK_NAME = "frontdoor.lock"
@@ -41,6 +43,8 @@ class Known(NamedTuple):
     """By depth."""
     sizes_gib: Mapping[str, float] = {}
     """As `core/gpu_sizes.py` calls them."""
+    order: StandingOrder | None = None
+    """An operator's, by the clock on the wall (UTC)."""
 
 
 class Journal:
@@ -127,6 +131,10 @@ class Journal:
         """Write down what was learned of the memory that an engine takes, in GiB."""
         return self._put_fact(address, "sizes", json.dumps(dict(sizes)))
 
+    def keep_order(self, address: str, order: StandingOrder | None) -> "asyncio.Future[None]":
+        """Write an operator's standing order down, or that there is none."""
+        return self._put_fact(address, "order", _order_text(order))
+
     def recall(self, address: str) -> Known:
         """Return what is known of an engine; what cannot be read counts as forgotten."""
         assert self._connection is not None
@@ -142,7 +150,8 @@ class Journal:
         except sqlite3.Error:
             return Known()
         memory, wake_times = row or (None, None)
-        return Known(read(memory), numbers(wake_times), numbers(facts.get("sizes")))
+        sizes, order = numbers(facts.get("sizes")), _order(facts.get("order"))
+        return Known(read(memory), numbers(wake_times), sizes, order)
 
     def close(self) -> None:
         """Write what is still to be written, and close the file."""
@@ -190,6 +199,31 @@ def read(text: str | None) -> JournalEntry | None:
             level=int(fields["level"]),
             trusted=bool(fields["trusted"]),
             process=fields["process"],
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _order_text(order: StandingOrder | None) -> str:
+    if order is None:
+        return "null"
+    until_s = None if order.until_s == inf else order.until_s
+    changed = {"kind": order.kind.value, "owner": order.owner.value, "until_s": until_s}
+    return json.dumps(order._asdict() | changed)
+
+
+def _order(text: str | None) -> StandingOrder | None:
+    """Read a standing order; what cannot be read counts as forgotten."""
+    try:
+        fields = json.loads(text or "null")
+        until_s, level = fields["until_s"], fields["level"]
+        return StandingOrder(
+            OrderKind(fields["kind"]),
+            OrderOwner(fields["owner"]),
+            by=str(fields["by"]),
+            until_s=inf if until_s is None else float(until_s),
+            level=None if level is None else int(level),
+            ends=str(fields["ends"]),
         )
     except (ValueError, KeyError, TypeError):
         return None
