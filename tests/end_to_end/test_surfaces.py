@@ -127,6 +127,12 @@ class Words:
     def keep_alive(self) -> bytes:
         return b""
 
+    def note(self, text: str) -> bytes:  # noqa: ARG002
+        return b""
+
+    def as_event(self, document: Document) -> bytes:  # noqa: ARG002
+        return b""
+
 
 class Telegram:
     """A surface of a dozen lines."""

@@ -196,5 +196,6 @@ def _model(name: str, table: Mapping[str, Any]) -> ModelSettings:
         served_name=table["served_name"] or name,
         aliases=table["aliases"],
         wake=table["wake"],
+        progress=table["progress"],
         dialect=Traits(**table["dialect"]),
     )

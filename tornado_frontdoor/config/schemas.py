@@ -296,6 +296,7 @@ class ModelTable(Table):
     served_name = Text()
     aliases = Items(Text())
     wake = ChoiceField("always", "if-awake", "never")
+    progress = ChoiceField("interim", "sse")
     dialect = Always(DialectTable)
 
 

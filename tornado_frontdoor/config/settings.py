@@ -218,6 +218,7 @@ class ModelSettings:
     """What the engine is asked for; the table's name where the file gives none."""
     aliases: tuple[str, ...] = ()
     wake: Literal["always", "if-awake", "never"] = "always"
+    progress: Literal["interim", "sse"] = "interim"
     dialect: Traits = field(default_factory=Traits)
 
 
@@ -315,4 +316,5 @@ class Settings:
             anthropic=upstream.anthropic,
             max_weight=upstream.admission.cap if upstream.admission else None,
             wake=model.wake,
+            progress=model.progress,
         )

@@ -47,6 +47,8 @@ class Target:
     """The upstream's cap: what one request may weigh at most; None where it is uncapped."""
     wake: Literal["always", "if-awake", "never"] = "always"
     """Whether its requests wake a sleeping engine, where they do not say so themselves."""
+    progress: Literal["interim", "sse"] = "interim"
+    """How those who wait are told their place, where they do not say so themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 They go to who asks for them and, by configuration, to clients that are known to pass over what they
 do not know of it. Never to those that would take one for the final answer, and never through a
-proxy unasked: what that would make of it nobody knows.
+proxy unasked: what that would make of it nobody knows. Who asks for that instead is told inside of
+the stream (`early_stream.py`).
 """
 
 import asyncio
@@ -31,9 +32,12 @@ _TAKE_IT_FOR_FINAL = ("python-requests/", "urllib3/", "go-http-client/")
 class InLine(Protocol):
     """A request in line, as it is told of its place."""
 
+    in_stream: bool
+    """Whether it is told inside of its stream, and also while the engine has not begun it."""
+
     @property
     def waits(self) -> bool:
-        """Whether it still does."""
+        """Whether it still is to be told anything."""
         ...
 
     @property
@@ -98,7 +102,7 @@ class PlaceTeller:
             if driver not in places:
                 line = driver.gate.waiting()
                 places[driver] = {one: place for place, one in enumerate(line, start=1)}
-            place = places[driver].get(ticket)
+            place = places[driver].get(ticket, 0 if waiting.in_stream else None)
             if place is not None:
                 self._due_s[waiting] = now_s + EVERY_S
                 waiting.tell(headers_of(driver, place))

@@ -18,11 +18,11 @@ from tornado_frontdoor.core.decisions import (
     Reason,
     Refusal,
 )
-from tornado_frontdoor.core.printable import printable
 from tornado_frontdoor.core.refusals import DRAINING_RETRY_AFTER_S
 from tornado_frontdoor.core.request import Ticket, TicketState, WakeTerms
 from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd
 from tornado_frontdoor.proxy.downstream.client import Client
+from tornado_frontdoor.proxy.early_stream import STREAM_HEADERS, EarlyStream
 from tornado_frontdoor.proxy.gate_driver import GateDriver
 from tornado_frontdoor.proxy.records import Record
 from tornado_frontdoor.proxy.upstreams import Upstream
@@ -80,6 +80,9 @@ class ProxiedRequest:
         self._came_back = False
         self._trouble = ""
         """Why the engine that was asked first could not be reached, for the operator."""
+        self.in_stream = False
+        """Whether its client is told its place inside of its stream; set before `enter`."""
+        self._early: EarlyStream | None = None
         self._tail: deque[bytes] = deque(maxlen=TAIL_PIECES)
         self._silent_since_s = 0.0
         self._keep_alive_timer: asyncio.TimerHandle | None = None
@@ -99,36 +102,17 @@ class ProxiedRequest:
 
     def seen(self) -> dict[str, object]:
         """Return what the page shows of it while it is under way."""
-        record = self.record
-        ticket = self._lease.ticket
-        return {
-            "request_id": record.request_id,
-            "upstream": record.upstream,
-            "state": "queued" if ticket.state is TicketState.QUEUED else "in_flight",
-            "method": record.method,
-            "path": record.path,
-            "surface": record.surface,
-            "model": printable(record.model or ""),
-            "client": record.client,
-            "forwarded": record.forwarded,
-            "user_agent": record.user_agent,
-            "key": record.key,
-            "replica": record.replica,
-            "weight": record.weight,
-            "stream": record.stream,
-            "came_at": record.place,
-            "wake": record.wake,
-            "waited_s": round(record.waited_s, 3),
-            "held_s": round(record.held_s, 3),
-            "first_byte_s": record.first_byte_s,
-            "age_s": round(monotonic() - record.arrived_s, 3),
-            "place": None,
-        }
+        queued = self._lease.ticket.state is TicketState.QUEUED
+        return {"state": "queued" if queued else "in_flight", "place": None, **self.record.so_far()}
 
     @property
     def waits(self) -> bool:
-        """Whether its gate has not decided yet."""
-        return not self._over and self._lease.ticket.state is TicketState.QUEUED
+        """Whether it is to be told its place."""
+        if self._over:
+            return False
+        if self.in_stream:
+            return self._early is None or not self._early.begun
+        return self._lease.ticket.state is TicketState.QUEUED
 
     @property
     def line(self) -> tuple[GateDriver, Ticket]:
@@ -136,7 +120,14 @@ class ProxiedRequest:
         return self._upstream.driver_of(self._request), self._lease.ticket
 
     def tell(self, headers: list[tuple[str, str]]) -> None:
-        """Tell the client of its place, in an interim answer."""
+        """Tell the client of its place, in an interim answer or in the stream that begins by it."""
+        if self.in_stream:
+            if self._early is None and not self._client.status:
+                self._translator = self._early = EarlyStream(self._translator)
+                self._client.open(200, [*STREAM_HEADERS, *self._marks()], None)
+            if self._early is not None:
+                self._client.write(self._early.note(" ".join(map("=".join, headers))))
+            return
         self._client.send_interim(HTTPStatus.EARLY_HINTS, headers)
 
     # The gate
@@ -206,9 +197,10 @@ class ProxiedRequest:
         head = self._translator.head(status, headers)
         if head is not None:
             self._client.open(head.status, [*head.headers, *self._marks()], head.length)
-            if self._request.stream and self._translator.keep_alive():
-                self._silent_since_s = monotonic()
-                self._arm_keep_alive(self._owner.keep_alive_s)
+        goes_on = head is not None or self._early is not None
+        if goes_on and self._request.stream and self._translator.keep_alive():
+            self._silent_since_s = monotonic()
+            self._arm_keep_alive(self._owner.keep_alive_s)
         if self._translator.ending is not None:
             self._finish(self._translator.ending)
 
@@ -297,7 +289,7 @@ class ProxiedRequest:
 
         `cause` is what the operator is told, where that is more than the client's `detail`.
         """
-        if not self._client.committed:
+        if not self._client.committed or (self._early is not None and not self._early.begun):
             again_s = DRAINING_RETRY_AFTER_S if reason is Reason.DRAINING else None
             self._refuse(Refusal(reason, detail, self._request.upstream, again_s), cause)
             return
@@ -336,10 +328,14 @@ class ProxiedRequest:
             elif self.record.status >= 400 and self._tail:  # served, and refused by the engine
                 told = self._tail[0][:300].decode("utf-8", "replace")
                 self.record.cause = f"the engine answered {self.record.status}: {told}"
+            elif ending is not None:
+                self.record.cause = ending.cause
             self._owner.ended(self, outcome)
 
     def _tell(self, ending: Ending) -> None:
         client = self._client
+        if self._early is not None:
+            ending = self._early.told(ending)
         if ending.document is not None:
             client.send(ending.document, self._marks())
         elif ending.outcome is Outcome.SERVED or ending.whole:

@@ -91,6 +91,30 @@ class Record:
             "stream": self.stream,
         }
 
+    def so_far(self) -> dict[str, Any]:
+        """Return what the page says of a request under way."""
+        return {
+            "request_id": self.request_id,
+            "method": self.method,
+            "path": self.path,
+            "client": self.client,
+            "forwarded": self.forwarded,
+            "user_agent": self.user_agent,
+            "key": self.key,
+            "surface": self.surface,
+            "model": printable(self.model or ""),
+            "upstream": self.upstream,
+            "replica": self.replica,
+            "came_at": self.place,
+            "wake": self.wake,
+            "waited_s": round(self.waited_s, 3),
+            "held_s": round(self.held_s, 3),
+            "first_byte_s": self.first_byte_s,
+            "weight": self.weight,
+            "stream": self.stream,
+            "age_s": round(monotonic() - self.arrived_s, 3),
+        }
+
 
 def record_of(client: Client, surface: str, trusted: Networks) -> Record:
     """Begin the record of a request with what its head says."""

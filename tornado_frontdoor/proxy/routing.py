@@ -22,6 +22,7 @@ from tornado_frontdoor.core.printable import printable, quoted
 from tornado_frontdoor.proxy.downstream.browsers import can_come_from_any_page
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.downstream.cors import allowed_origin, may_be_sent, readable_by
+from tornado_frontdoor.proxy.early_stream import wants_early_stream
 from tornado_frontdoor.proxy.progress import PlaceTeller, Progress, bears_interim_answers
 from tornado_frontdoor.proxy.proxied_request import KEEP_ALIVE_S, ProxiedRequest
 from tornado_frontdoor.proxy.records import Networks, Record, record_of
@@ -249,8 +250,13 @@ class FrontDoor:
             return
         upstream = self.upstreams[decoded.request.upstream]
         request = ProxiedRequest(decoded, upstream, client, surface, record, self, terms)
+        request.in_stream = decoded.request.stream and wants_early_stream(
+            client.headers, client.target.partition("?")[2], decoded.target.progress, self.progress
+        )
         self.under_way.add(request)
         request.enter()
+        if request.in_stream:
+            self._places.add(request)
 
     def _find(self, client: Client) -> tuple[Surface | None, Route, str]:
         """Return who answers; None for the front door itself. Raises Refused."""
@@ -344,7 +350,7 @@ class FrontDoor:
 
     def waits(self, request: ProxiedRequest, headers: Mapping[str, str]) -> None:
         """Tell a request its place from time to time, where its client bears it."""
-        if bears_interim_answers(headers, self.progress):
+        if not request.in_stream and bears_interim_answers(headers, self.progress):
             self._places.add(request)
 
     def ended(self, request: ProxiedRequest, outcome: Outcome) -> None:

@@ -119,6 +119,14 @@ class ResponseTranslator(Protocol):
         """Return what to send into a silent stream that is committed; empty: nothing."""
         ...
 
+    def note(self, text: str) -> bytes:
+        """Return words for a client whose stream was begun before the engine's; no events in it."""
+        ...
+
+    def as_event(self, document: Document) -> bytes:
+        """Return an error that was to be a whole answer as an event, for such a stream."""
+        ...
+
 
 class DecodedRequest(NamedTuple):
     """A request that may be admitted: what the engine is asked, and who reads its answer."""

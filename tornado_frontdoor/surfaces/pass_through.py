@@ -14,7 +14,7 @@ from collections import deque
 from json import dumps, loads
 
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
-from tornado_frontdoor.surfaces.base import Ending, Head, Headers
+from tornado_frontdoor.surfaces.base import Document, Ending, Head, Headers
 from tornado_frontdoor.surfaces.headers import BadHeadError, body_length, to_client, value_of
 from tornado_frontdoor.surfaces.retry_headers import STATUS
 from tornado_frontdoor.surfaces.sse import Frame, FrameTooLongError, Reader
@@ -137,6 +137,28 @@ class PassThrough:
     def keep_alive(self) -> bytes:
         """Send nothing of ours: some parsers of this dialect stumble over comments."""
         return b""
+
+    def note(self, text: str) -> bytes:
+        """Return a comment: who asks for notes bears them."""
+        return f": {text}\n\n".encode()
+
+    def as_event(self, document: Document) -> bytes:
+        """Return the error of a whole answer, which other members of it go along with."""
+        try:
+            told = loads(document.body)
+        except (ValueError, RecursionError):
+            told = None
+        if not isinstance(told, dict) or not isinstance(told.get("error"), dict):
+            text = _shown(document.body) if document.body else "The engine answered with an error"
+            if isinstance(told, dict) and isinstance(told.get("message"), str):
+                text = told["message"]
+            kind, status = Reason.UPSTREAM_ERROR.value, document.status
+            told = {"error": {"message": text, "type": kind, "param": None, "code": status}}
+        event = b"data: " + dumps({"error": told["error"], **told}).encode() + b"\n\n"
+        if self._path != RESPONSES:
+            return event
+        error = {"type": "error", "error": told["error"]}
+        return b"event: error\ndata: " + dumps(error).encode() + b"\n\n"
 
     def _refuse(self, detail: str) -> None:
         refusal = Refusal(Reason.UPSTREAM_ERROR, detail)

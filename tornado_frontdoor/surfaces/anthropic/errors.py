@@ -139,6 +139,11 @@ def event(failure: Failure, request_id: str) -> bytes:
     return b"event: error\ndata: " + _envelope(failure, request_id) + b"\n\n"
 
 
+def document_event(document: Document) -> bytes:
+    """Return an error that was to be a whole answer as the last event of a stream."""
+    return b"event: error\ndata: " + document.body + b"\n\n"
+
+
 def _envelope(failure: Failure, request_id: str) -> bytes:
     error = {"type": failure.type, "message": failure.message}
     return to_bytes(encode({"type": "error", "error": error, "request_id": request_id}))

@@ -76,6 +76,14 @@ class WholeRelay:
         """Send nothing: a document has no place for it."""
         return b""
 
+    def note(self, text: str) -> bytes:  # noqa: ARG002 - Relay
+        """Send nothing, likewise."""
+        return b""
+
+    def as_event(self, document: Document) -> bytes:
+        """Return an error as the event that it would be in a stream."""
+        return errors.document_event(document)
+
     def _failure(self, body: bytes) -> Failure:
         return errors.engine_failure(self._status, self._headers, body)
 
@@ -176,6 +184,14 @@ class StreamRelay:
     def keep_alive(self) -> bytes:
         """Return a ping; before the first event a comment, which every client passes over."""
         return PING if self._machine.started else COMMENT
+
+    def note(self, text: str) -> bytes:
+        """Return a ping, with the words in a comment: before the first event too."""
+        return f": {text}\n".encode() + PING
+
+    def as_event(self, document: Document) -> bytes:
+        """Return an error as an event."""
+        return errors.document_event(document)
 
     def _take(self, frames: list[Frame]) -> None:
         try:
