@@ -242,6 +242,18 @@ class RedisUrl(Text):
         return text if isinstance(text, str) and text.startswith(schemes) else None
 
 
+class HttpUrl(Text):
+    """An address of something that is no engine; it may have a path."""
+
+    kind = "a text of the form http://HOST:PORT/PATH or https://HOST:PORT/PATH"
+
+    def accept(self, value: object) -> str | None:
+        """Take what a request can be sent to."""
+        text = super().accept(value)
+        fits = isinstance(text, str) and re.fullmatch(r"https?://[!-~]+", text)
+        return str(text) if fits else None
+
+
 class Argument(Value):
     """One argument of a command: passed on as it is, no shell reads it."""
 

@@ -25,6 +25,7 @@ from tornado_frontdoor.config.settings import (
     KeySettings,
     LogSettings,
     ModelSettings,
+    OtelSettings,
     ProcessSettings,
     ReplicaSettings,
     RouteSettings,
@@ -146,6 +147,7 @@ def _build(path: Path, data: Mapping[str, Any]) -> Settings:
         host=HostSettings(**data["host"]) if data["host"] is not None else None,
         log=_log(path, data["log"]),
         cluster=ClusterSettings(**data["cluster"]) if data["cluster"] is not None else None,
+        otel=OtelSettings(**data["otel"]) if data["otel"] is not None else None,
         keys=MappingProxyType(
             {name: KeySettings(name=name, **table) for name, table in data["keys"].items()}
         ),

@@ -22,6 +22,7 @@ from tornado_frontdoor.config.fields import (
     EnginePath,
     FilePath,
     Flag,
+    HttpUrl,
     Items,
     ListenAddress,
     ModelName,
@@ -349,6 +350,16 @@ class ClusterTable(Table):
     lease_s = Number(least=0.2, most=60)
 
 
+class OtelTable(Table):
+    """`[otel]`."""
+
+    holds = settings.OtelSettings
+
+    endpoint = HttpUrl(required=True)
+    service_name = Text()
+    sample_share = Number(least=0, most=1)
+
+
 class File(Table):
     """The whole file."""
 
@@ -364,3 +375,4 @@ class File(Table):
     keys = Named(UpstreamName(), KeyTable)
     log = Always(LogTable)
     cluster = Optional(ClusterTable)
+    otel = Optional(OtelTable)

@@ -269,6 +269,15 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtelSettings:
+    """`[otel]`: where spans go."""
+
+    endpoint: str
+    service_name: str = "frontdoor"
+    sample_share: float = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """One configuration file, checked whole. Mappings are read-only and in the file's order."""
 
@@ -283,6 +292,7 @@ class Settings:
     keys: Mapping[str, KeySettings] = field(default_factory=dict)
     log: LogSettings = field(default_factory=LogSettings)
     cluster: ClusterSettings | None = None
+    otel: OtelSettings | None = None
 
     def catalog(self, lengths: Mapping[tuple[UpstreamKey, str], int] | None = None) -> Catalog:
         """Build the catalog that resolves these models, in the file's order.

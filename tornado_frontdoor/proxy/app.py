@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 from ssl import SSLContext
 from time import time_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tornado_frontdoor import __version__
 from tornado_frontdoor.config import Address, ConfigError, Settings
@@ -48,6 +48,9 @@ from tornado_frontdoor.proxy.service_manager import ServiceManager
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import CannotJoin
 from tornado_frontdoor.surfaces.openai import OpenAISurface
+
+if TYPE_CHECKING:
+    from tornado_frontdoor.proxy.tracing import Tracing
 
 LOG = logging.getLogger("frontdoor")
 
@@ -96,6 +99,9 @@ class App:
         self._telemetry.observers += [
             *(self._history.heard, self.admin.what_if.heard, self._hub.happened)
         ]
+        self._tracing = _tracing_of(settings)
+        if self._tracing is not None:
+            self._telemetry.trace = self._tracing.ended
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._give_up_s = 0.0
@@ -189,6 +195,8 @@ class App:
         ]
         if bool(settings.server.tls_files) != bool(old.server.tls_files):
             said.append("server.tls_cert comes or goes with the next start")
+        if settings.otel != old.otel:
+            said.append("otel changes with the next start")
         if settings.surfaces != old.surfaces:
             said.append("surfaces change with the next start")
         try:
@@ -242,6 +250,8 @@ class App:
         self.door.close()
         await self.pool.close()
         self._departures.close()
+        if self._tracing is not None:
+            await self._tracing.close()
 
     # How
 
@@ -313,6 +323,15 @@ class App:
     def _show_models(self) -> None:
         """Have the models known under their names, with what was learned of them."""
         self.door.catalog = self.admin.catalog = self.settings.catalog(self._lengths.known)
+
+
+def _tracing_of(settings: Settings) -> "Tracing | None":
+    """Return who sends spans; without that nothing of OpenTelemetry is needed, nor loaded."""
+    if settings.otel is None:
+        return None
+    from tornado_frontdoor.proxy.tracing import Tracing
+
+    return Tracing(settings.otel, __version__)
 
 
 def serve(settings: Settings, read_again: Callable[[], Settings]) -> int:

@@ -12,6 +12,8 @@ from tornado_frontdoor.proxy.downstream.client import Client
 
 Networks = Sequence[IPv4Network | IPv6Network]
 
+_NO_TRACE: dict[str, str] = {}
+
 
 class Record:
     """What is known of one request when it ends. Times in seconds."""
@@ -20,7 +22,7 @@ class Record:
         *("request_id", "surface", "method", "path", "client", "forwarded", "user_agent", "key"),
         *("model", "upstream", "replica", "status", "stream", "weight", "place", "wake"),
         *("arrived_s", "waited_s", "held_s", "first_byte_s", "bytes_in", "bytes_out"),
-        *("tokens_in", "tokens_out", "cause", "known_key"),
+        *("tokens_in", "tokens_out", "cause", "known_key", "trace"),
     )
 
     def __init__(self, request_id: str, surface: str, arrived_s: float) -> None:
@@ -37,6 +39,8 @@ class Record:
         """A short print of the credential, never the credential."""
         self.known_key: str | None = None
         """The name of the client whose key it brought, for metrics."""
+        self.trace: dict[str, str] = _NO_TRACE
+        """What the client said of the trace that it is in: `traceparent`, `tracestate`."""
         self.model: str | None = None
         self.upstream: str | None = None
         self.replica: str | None = None
@@ -127,6 +131,9 @@ def record_of(client: Client, surface: str, trusted: Networks) -> Record:
     record.user_agent = None if agent is None else printable(agent)
     credential = headers.get("authorization") or headers.get("x-api-key")
     record.key = print_of(credential) if credential else None
+    if "traceparent" in headers:
+        names = ("traceparent", "tracestate")
+        record.trace = {name: headers[name] for name in names if name in headers}
     if trusted:
         record.forwarded = spoken_for(headers.get("x-forwarded-for"), client.address, trusted)
     return record

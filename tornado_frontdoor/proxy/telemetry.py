@@ -151,6 +151,8 @@ class Telemetry:
             registry=self.registry,
         )
         self._since_s: dict[str, float] = {}
+        self.trace: Callable[[Record, Outcome, float], None] | None = None
+        """Makes spans of a request that ended, where they are wanted."""
         self.observers: list[Callable[[str, dict[str, Any]], None]] = []
         """Hear of each request that ended and of each engine's state: kind, fields."""
         build = Gauge(
@@ -239,6 +241,8 @@ class Telemetry:
         time = now()
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed: requests go on
             self._access_log.write(access_line(self._style, time, fields))
+        if self.trace is not None:
+            self.trace(record, outcome, fields["total_s"])
         for observe in self.observers:
             observe("request", {"time": time, **fields})
 
