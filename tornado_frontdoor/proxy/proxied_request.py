@@ -328,6 +328,9 @@ class ProxiedRequest:
             elif self.record.status >= 400 and self._tail:  # served, and refused by the engine
                 told = self._tail[0][:300].decode("utf-8", "replace")
                 self.record.cause = f"the engine answered {self.record.status}: {told}"
+                if self.record.status == 401:
+                    key = f"upstreams.{self._request.upstream}.api_key_file"
+                    self.record.cause += f"; it wants a key: see {key}"
             elif ending is not None:
                 self.record.cause = ending.cause
             self._owner.ended(self, outcome)
