@@ -23,6 +23,7 @@ from tornado_frontdoor.core.decisions import Outcome
 from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.proxy.cluster.door import ClusterDoor
 from tornado_frontdoor.proxy.cluster.gate import SharedGate
+from tornado_frontdoor.proxy.cluster.ports import Share
 from tornado_frontdoor.proxy.gate_driver import AdmissionLimits, GateDriver
 
 ADDRESS = "http://engine"
@@ -38,10 +39,10 @@ def door(url: str) -> tuple[ClusterDoor, SharedGate]:
     one = ClusterDoor(url, rules, "bench")
     key = UpstreamKey("bench")
 
-    def build(_: int | None, __: Mapping[str, str]) -> tuple[GateDriver, Any]:
+    def build(_: Share | None, __: Mapping[str, str]) -> tuple[GateDriver, Any]:
         return GateDriver(key, LIMITS, Random(1)), lambda: None
 
-    async def count() -> int:
+    async def count(_: str) -> int:
         return 0
 
     gate = SharedGate(one, ADDRESS, key, lambda: LIMITS, build, count, lambda _: None)

@@ -32,9 +32,9 @@ lease_s = {lease_s}
 on_outage = "{on_outage}"
 
 [upstreams.reasoning]
-url = "{reasoning}"
+{engines}
 [upstreams.reasoning.admission]
-slots = 8
+{slots}
 cap = {cap}
 queue = 8
 queue_timeout_s = 20
@@ -55,6 +55,9 @@ idle_sleep_s = 0
 idle_offload_s = 0
 max_waiting = 16
 """
+
+
+REPLICAS = ("reasoning", "second")
 
 
 class Door:
@@ -106,12 +109,19 @@ class Doors:
         self.doors: list[Door] = []
         self.urls: dict[str, str] = {}
         self.reasoning: StandIn
+        self.second: StandIn | None = None
+        """Another engine behind the same name, each with 4 slots."""
         self.text: StandIn
 
     async def add(self, **settings: object) -> Door:
         values = {"server": "", "on_outage": "split", "sleep": "", "cap": 6, "lease_s": LEASE_S}
         number = len(self.doors)
         path = self.folder / f"door-{number}.toml"
+        if self.second is None:
+            values |= {"engines": 'url = "{reasoning}"'.format_map(self.urls), "slots": "slots = 8"}
+        else:
+            several = [f'{{ url = "{self.urls[name]}", slots = 4 }}' for name in REPLICAS]
+            values |= {"engines": f"replicas = [{', '.join(several)}]", "slots": ""}
         path.write_text(
             CONFIGURATION.format_map(
                 {**values, **self.urls, "redis": self.redis.url, "folder": self.folder}
@@ -163,7 +173,13 @@ class Doors:
 
 @contextlib.asynccontextmanager
 async def doors(
-    redis: RedisServer, folder: Path, count: int = 2, hold_s: float = 0.3, **settings: object
+    redis: RedisServer,
+    folder: Path,
+    count: int = 2,
+    hold_s: float = 0.3,
+    *,
+    several: bool = False,
+    **settings: object,
 ) -> AsyncIterator[Doors]:
     """Run so many front doors before two engines; in the end all slots must be free."""
     logging.getLogger("frontdoor").setLevel(logging.WARNING)
@@ -174,6 +190,9 @@ async def doors(
         "reasoning": f"http://127.0.0.1:{many.reasoning.listen()}",
         "text": f"http://127.0.0.1:{many.text.listen()}",
     }
+    if several:
+        many.second = StandIn(StandInOptions(models=("reasoning",), slots=8, hold=hold_s))
+        many.urls["second"] = f"http://127.0.0.1:{many.second.listen()}"
     try:
         for _ in range(count):
             await many.add()
@@ -183,4 +202,6 @@ async def doors(
         for door in many.doors:
             await door.close()
         await many.reasoning.close()
+        if many.second is not None:
+            await many.second.close()
         await many.text.close()

@@ -157,6 +157,84 @@ def test_an_engine_that_sleeps_is_woken_once_whichever_door_is_asked(
     asyncio.run(scenario())
 
 
+def test_several_engines_behind_one_name_share_a_cap_over_all_doors(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 3, several=True) as many:
+            counts = await crowd(many, 24)
+            assert counts[200] >= 14
+            assert many.second is not None
+            stats = [many.stats(), many.second._counters.snapshot()]
+            assert [one["max_concurrent"] for one in stats] == [3, 3]
+            shown = (await many.member.status())["upstreams"]["reasoning"]["replicas"]
+            assert [one["slots"] for one in shown] == [4, 4]
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_that_dies_or_is_drained_at_a_member_gets_nobody_from_any_door(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 2, hold_s=0.05, several=True) as many:
+            second = many.second
+            assert second is not None
+            url = f"/admin/drain/reasoning?replica={many.urls['second']}"
+            replicas = many.owner.app.pool.current["reasoning"].keeper.gate.replicas
+            assert (await many.member.ask_admin(url, "POST")).status == 200
+            await many.until(lambda: [one.state for one in replicas] == ["up", "drained"])
+            assert await crowd(many, 6) == {200: 6}
+            assert second._counters.snapshot()["started"] == 0
+            assert (await many.member.ask_admin(url + "&undo=true", "POST")).status == 200
+            await many.until(lambda: [one.state for one in replicas] == ["up", "up"])
+            await second.close()
+            many.second = None
+            # A request that finds nobody there is asked again elsewhere, once.
+            assert await crowd(many, 8) == {200: 8}
+            await many.until(lambda: [one.state for one in replicas] == ["up", "down"])
+
+    asyncio.run(scenario())
+
+
+def test_what_an_operator_drained_stays_so_over_a_change_of_owner(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 2, hold_s=0.05, several=True) as many:
+            old, new = many.owner, many.member
+            url = f"/admin/drain/reasoning?replica={many.urls['second']}"
+            assert (await old.ask_admin(url, "POST")).status == 200
+            shown = new.app.pool.current["reasoning"].engines
+            await many.until(lambda: [one.state for one in shown()] == ["up", "drained"])
+            await old.app.drain()
+            await old.close()
+            await many.until(many.serves)
+            assert [one.state for one in shown()] == ["up", "drained"]
+
+    asyncio.run(scenario())
+
+
+def test_an_upstream_that_comes_with_a_reload_is_served_by_the_owner_there_is(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 2) as many:
+            more = (
+                '[upstreams.more]\nurl = "http://127.0.0.1:{}"\n[models.more]\nupstream = "more"\n'
+            )
+            port = many.text.listen()
+            for door in (many.owner, many.member):
+                path = door.app.settings.path
+                path.write_text(path.read_text() + more.format(port))
+                assert door.app.reread()[0]
+            for door in many.alive:
+                reply = await door.call("more")
+                assert reply.status in (200, 404), reply.body  # the engine knows other names
+
+    asyncio.run(scenario())
+
+
 def test_a_front_door_that_is_alone_loads_nothing_of_the_cluster() -> None:
     code = (
         "import sys, tornado_frontdoor.proxy.app\n"

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from hashlib import sha256
 from heapq import heappop, heappush
+from math import inf
 from random import Random
 
 from sim_redis import Redis
@@ -41,6 +42,7 @@ from tornado_frontdoor.cluster.rules import ClusterRules, GateRules
 from tornado_frontdoor.cluster.tickets import Own
 from tornado_frontdoor.core.decisions import Admit, Decision, Outcome
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate
+from tornado_frontdoor.core.replicas import Engines, Pick, Replicas
 from tornado_frontdoor.core.request import Ticket, UpstreamKey
 
 LEASE_S = 1.0
@@ -51,12 +53,17 @@ REST_S = 70.0
 
 
 class Engine:
-    """One engine, which counts for itself."""
+    """One engine, which counts for itself; `behind`: all of its upstream, whose cap they share."""
 
-    def __init__(self, world: "World", address: str, cap: int) -> None:
+    def __init__(
+        self, world: "World", address: str, cap: int, slots: int, behind: "list[Engine]"
+    ) -> None:
         self.world = world
         self.address = address
         self.cap = cap
+        self.slots = slots
+        self.behind = behind
+        behind.append(self)
         self.running: dict[tuple[str, int], int] = {}
         self.most = 0
         self.tells = True
@@ -66,9 +73,11 @@ class Engine:
         assert key not in self.running, f"{key} reached the engine twice"
         self.running[key] = own.weight
         busy = sum(self.running.values())
-        self.most = max(self.most, busy)
+        of_all = sum(sum(one.running.values()) for one in self.behind)
+        self.behind[0].most = max(self.behind[0].most, of_all)
         self.world.say(f"{self.address} runs {busy}: {key}")
-        assert busy <= self.cap, f"{self.address} runs {busy} of {self.cap}: {self.running}"
+        assert busy <= self.slots, f"{self.address} runs {busy} of {self.slots}: {self.running}"
+        assert of_all <= self.cap, f"{self.address} and others run {of_all} of {self.cap}"
         self.world.after(hold_s, lambda: self.end(site, own.number))
 
     def end(self, site: "Site", number: int) -> None:
@@ -170,7 +179,7 @@ class Site:
             for action in actions:
                 self.act(action)
 
-    def act(self, action: Action) -> None:  # noqa: C901, PLR0912 - one branch an action
+    def act(self, action: Action) -> None:  # noqa: C901, PLR0912, PLR0915 - one branch an action
         world, node = self.world, self.node
         match action:
             case Beat():
@@ -194,16 +203,25 @@ class Site:
                     cap = rules.cap if action.shares is None else action.shares.get(address)
                     if action.shares is None or cap:
                         limits = AdmissionLimits(cap=cap, queue=8, queue_timeout_s=world.patience_s)
-                        self.gates[address] = Gate(UpstreamKey(address), limits, self, world.rng)
+                        slots = rules.slots
+                        if action.shares is not None:
+                            slots = world.rules.slot_shares(address, len(node.doors))
+                        several = Replicas(Engines(slots, world.pick, 0.0, inf), self.clock())
+                        self.gates[address] = Gate(
+                            *(UpstreamKey(address), limits, self, world.rng),
+                            replicas=several if slots else None,
+                        )
             case CloseGates():
                 self.gates.clear()
                 self.tickets.clear()
                 self.keys.clear()
             case GateAdopt():
                 ticket = self.ticket(action.key, action.address, action.weight)
+                ticket.replica = action.replica or None
                 self.decide(self.gates[action.address].adopt(ticket))
             case GateArrive():
                 ticket = self.ticket(action.key, action.address, action.weight)
+                ticket.affinity = bytes.fromhex(action.affinity)
                 self.decide(self.gates[action.address].arrive(ticket, action.waited_s))
             case GateFinish():
                 ticket = self.tickets.pop(action.key, None)
@@ -267,7 +285,7 @@ class Site:
     def come(self, address: str, weight: int, hold_s: float, patience_s: float | None) -> None:
         self.numbers += 1
         number = self.numbers
-        own = Own(number, address, weight, self.clock())
+        own = Own(number, address, weight, self.clock(), self.world.rng.choice(("aa", "bb")))
         self.world.holds[self.name, number] = hold_s
         self.waiting.add(number)
         self.world.offered += 1
@@ -280,7 +298,7 @@ class Site:
         if own is None:
             return
         self.waiting.discard(number)
-        self.world.engines[own.address].abort(self, number)
+        self.world.engines[own.replica or own.address].abort(self, number)
         self.do(lambda: self.node.finish(number, Outcome.CLIENT_GONE_QUEUED, self.clock()))
 
     def connect(self, number: int) -> None:
@@ -294,7 +312,7 @@ class Site:
         self.waiting.discard(number)
         self.started.add(number)
         hold_s = self.world.holds[self.name, number]
-        engine = self.world.engines[own.address]
+        engine = self.world.engines[own.replica or own.address]
 
         def reach() -> None:
             if self.alive and number in self.node.own:
@@ -321,13 +339,23 @@ class World:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self.patience_s = rng.choice((2.0, 10.0, 30.0))
-        caps = {f"http://engine-{i}": rng.choice((2, 3, 6)) for i in range(rng.choice((1, 1, 2)))}
+        self.pick: Pick = rng.choice(("least", "affinity"))
+        self.engines: dict[str, Engine] = {}
+        gates = {}
+        for i in range(rng.choice((1, 1, 2))):
+            address, cap = f"http://engine-{i}", rng.choice((2, 3, 6))
+            tails = ("", "b", "c")[: rng.choice((1, 2, 3))]
+            slots = {address + tail: rng.choice((2, cap // 2 + 1)) for tail in tails}
+            several = len(slots) > 1 and sum(slots.values()) > cap
+            gates[address] = GateRules(cap=cap, sleeps=False, slots=slots if several else {})
+            behind: list[Engine] = []
+            for engine, number in slots.items() if several else [(address, cap)]:
+                self.engines[engine] = Engine(self, engine, cap, number, behind)
         self.rules = ClusterRules(
-            gates={address: GateRules(cap=cap, sleeps=False) for address, cap in caps.items()},
+            gates=gates,
             lease_s=LEASE_S,
             on_outage=rng.choice(("split", "refuse")),
         )
-        self.engines = {address: Engine(self, address, cap) for address, cap in caps.items()}
         self.redis = Redis(self, rng, LEASE_S)
         self.sites: dict[str, Site] = {}
         for _ in range(rng.choice((2, 3, 3, 4))):
@@ -369,11 +397,11 @@ class World:
             return
         site = rng.choice([*self.sites.values()])
         if site.alive and not site.paused:
-            address = rng.choice([*self.engines])
-            weight = 1 if rng.random() < 0.9 else min(2, self.engines[address].cap)
+            address = rng.choice([*self.rules.gates])
+            weight = 1 if rng.random() < 0.9 else 2
             patience_s = rng.choice((None, None, rng.expovariate(1.0)))
             site.come(address, weight, min(5.0, rng.expovariate(1 / self.hold_s)), patience_s)
-        total = sum(engine.cap for engine in self.engines.values())
+        total = sum(rules.cap or 0 for rules in self.rules.gates.values())
         self.after(rng.expovariate(total / self.hold_s), lambda: self.callers(until_s))
 
     # Faults
@@ -459,6 +487,9 @@ class World:
         self.pass_time(until_s + 10.0)
         self.faults_end()
         self.pass_time(self.now + SETTLE_S)
+        over_s = self.now + self.patience_s
+        while self.now < over_s and any(site.node.own for site in self.alive):
+            self.pass_time(self.now + 1.0)  # a queue of long answers may still be there
         if any(site.node.owner and site.node.owner.waits_for_silent for site in self.alive):
             self.pass_time(self.now + REST_S)
         self.at_rest()
@@ -499,13 +530,15 @@ class World:
         doors = self.alive
         assert doors
         count = 0
-        for address, engine in self.engines.items():
+        for address in self.rules.gates:
+            engine = self.engines[address]
             for index in range(engine.cap + 4):
                 doors[index % len(doors)].come(address, 1, 0.2, None)
                 count += 1
         self.pass_time(self.now + 10.0)
         assert self.served == served + count, f"{self.served - served} of {count} were served"
-        for address, engine in self.engines.items():
+        for address in self.rules.gates:
+            engine = self.engines[address]
             assert engine.most == engine.cap, f"{address} ran {engine.most} of {engine.cap}"
 
 

@@ -71,7 +71,7 @@ _EIGHTEEN = {
 }
 _SEVEN = {
     "last come, first served": Patch("_grant", "iter(queue", "reversed(queue"),
-    "freed slot not handed on": Patch("finish", "self._free(now, events)"),
+    "freed slot not handed on": Patch("finish", "self._free(now)", "_NOTHING"),
     "one over the cap": Patch("_fits", "weight > self._cap", "weight > self._cap + 1"),
     "a tie goes to the limit": Patch("_expire_before", ">= now", "> now"),
     "queue one too deep": Patch("arrive", "< self._places()", "<= self._places()"),

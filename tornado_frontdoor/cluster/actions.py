@@ -53,6 +53,7 @@ class GateAdopt(NamedTuple):
     key: Key
     address: str
     weight: int
+    replica: str = ""
 
 
 class GateArrive(NamedTuple):
@@ -62,6 +63,7 @@ class GateArrive(NamedTuple):
     address: str
     weight: int
     waited_s: float
+    affinity: str = ""
 
 
 class GateFinish(NamedTuple):
@@ -72,9 +74,18 @@ class GateFinish(NamedTuple):
 
 
 class GateLost(NamedTuple):
-    """Tell a gate that nobody answers at its engine's address."""
+    """Tell a gate that nobody answers at its engine's address, or at one of several."""
 
     address: str
+    replica: str = ""
+
+
+class GateDrain(NamedTuple):
+    """Tell a gate to send nobody new to one of several engines, or to send them again."""
+
+    address: str
+    replica: str
+    undo: bool
 
 
 class GateWish(NamedTuple):
@@ -91,6 +102,7 @@ class Grant(NamedTuple):
     number: int
     waited_s: float
     paused_s: float
+    replica: str = ""
 
 
 class TurnAway(NamedTuple):
@@ -112,6 +124,7 @@ class CountEngine(NamedTuple):
     """Ask an engine how many sequences it runs and keeps waiting; `sampled` takes the answer."""
 
     address: str
+    """Of the engine: one of several behind an upstream has one of its own."""
     round: int
 
 
@@ -133,7 +146,7 @@ class Say(NamedTuple):
 
 Action = (
     Beat | Release | Send | OpenGates | GatesReady | CloseGates | GateAdopt | GateArrive
-    | GateFinish | GateLost | GateWish | Grant | TurnAway | TellOperator | CountEngine
+    | GateFinish | GateLost | GateDrain | GateWish | Grant | TurnAway | TellOperator | CountEngine
     | LookForDoors | Forget | Say
 )  # fmt: skip
 

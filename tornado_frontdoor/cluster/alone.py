@@ -7,6 +7,8 @@ Rule 2: the shares of all doors are within the cap, but one of them may have run
         for one start of every other door that the count cannot show yet.
 """
 
+from collections.abc import Mapping
+
 from tornado_frontdoor.cluster.actions import (
     Action,
     CloseGates,
@@ -19,6 +21,7 @@ from tornado_frontdoor.cluster.actions import (
     Say,
     TurnAway,
 )
+from tornado_frontdoor.cluster.messages import Admitted
 from tornado_frontdoor.cluster.rules import SETTLED_S, ClusterRules
 from tornado_frontdoor.cluster.tickets import Own, OwnStage
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
@@ -42,6 +45,7 @@ class Alone:
         self._split: bool | None = None
         self._starts: dict[str, list[Own]] = {}
         self._asked: dict[str, int] = {}
+        self._counts: dict[str, dict[str, int | None]] = {}
         self._ask_s: dict[str, float] = {}
         self._rounds = 0
 
@@ -72,7 +76,8 @@ class Alone:
         for own in [*self._own.values()]:
             if own.stage is OwnStage.RUNNING:
                 if self.share(own.address):
-                    self._out.append(GateAdopt((self._me, own.number), own.address, own.weight))
+                    key = (self._me, own.number)
+                    self._out.append(GateAdopt(key, own.address, own.weight, own.replica))
             else:
                 own.stage = OwnStage.WAITING
                 self.arrive(own, now)
@@ -81,7 +86,8 @@ class Alone:
         """Take a request of this door."""
         if own.weight <= self.share(own.address):
             waited_s = now - own.entered_s
-            self._out.append(GateArrive((self._me, own.number), own.address, own.weight, waited_s))
+            key = (self._me, own.number)
+            self._out.append(GateArrive(key, own.address, own.weight, waited_s, own.affinity))
         else:
             detail = "The front doors have lost touch with one another"
             self._refuse(own, detail)
@@ -94,9 +100,9 @@ class Alone:
         if self.share(own.address):
             self._out.append(GateFinish((self._me, own.number), outcome))
 
-    def admitted(self, own: Own, waited_s: float) -> None:
+    def admitted(self, own: Own, told: Admitted) -> None:
         """Take that a request has a slot of the share; it starts when the engine has room."""
-        own.waited_s = waited_s
+        own.waited_s, own.replica = told.waited_s, told.replica
         self._starts.setdefault(own.address, []).append(own)
 
     def tick(self, now: float) -> None:
@@ -105,28 +111,43 @@ class Alone:
             if starts and now >= self._ask_s.get(address, 0.0):
                 self._rounds += 1
                 self._asked[address] = self._rounds
+                self._counts[address] = {}
                 self._ask_s[address] = now + 1.0  # or when it has answered
-                self._out.append(CountEngine(address, self._rounds))
+                for engine in self._rules.engines(address):
+                    self._out.append(CountEngine(engine, self._rounds))
 
     def sampled(self, sample: CountEngine, busy: int | None, now: float) -> None:
-        """Let one request start if the engine's count leaves room for it."""
-        address = sample.address
+        """Let one request start if the counts of all engines behind its name leave room for it."""
+        address = next((a for a, round_ in self._asked.items() if round_ == sample.round), "")
         starts = self._starts.get(address)
-        if not starts or self._asked.get(address) != sample.round:
+        if not starts:
+            return
+        counts = self._counts[address]
+        counts[sample.address] = busy
+        if len(counts) < len(self._rules.engines(address)):
             return
         self._asked[address] = 0
         self._ask_s[address] = now + SETTLED_S
-        cap = self._rules.gates[address].cap
-        assert cap is not None
-        if busy is None:
+        if None in counts.values():
             for own in [*starts]:
                 self._out.append(GateFinish((self._me, own.number), Outcome.CLUSTER_OUTAGE))
                 self._refuse(own, "The engine does not tell how much it runs")
             starts.clear()
-        elif busy + starts[0].weight + self._doors - 1 <= cap:
+            return
+        known = {engine: count for engine, count in counts.items() if count is not None}
+        if self._has_room(starts[0], known):
             own = starts.pop(0)
-            own.grant(own.waited_s, 0.0, now)
-            self._out.append(Grant(own.number, own.waited_s, own.paused_s))
+            own.grant(own.waited_s, 0.0, own.replica, now)
+            self._out.append(Grant(own.number, own.waited_s, own.paused_s, own.replica))
+
+    def _has_room(self, own: Own, counts: Mapping[str, int]) -> bool:
+        """Tell whether a start of ours and one of every other door fit beside what runs."""
+        gate = self._rules.gates[own.address]
+        assert gate.cap is not None
+        more = own.weight + self._doors - 1
+        slots = self._rules.slots_of(own.address, own.replica)
+        here = counts.get(own.replica, 0)
+        return sum(counts.values()) + more <= gate.cap and here + more <= slots
 
     def may_start(self, own: Own, now: float) -> bool:
         """Tell whether the look at the engine is fresh enough; if not, another one is made."""

@@ -30,7 +30,8 @@ class Booked:
     """One ticket at the owner."""
 
     __slots__ = (
-        *("address", "arrived_s", "at_gate", "place", "running", "silent_s", "told", "weight"),
+        *("address", "affinity", "arrived_s", "at_gate", "place", "replica", "running"),
+        *("silent_s", "told", "weight"),
     )
 
     def __init__(self, address: str, weight: int, arrived_s: float, *, running: bool) -> None:
@@ -38,6 +39,9 @@ class Booked:
         self.weight = weight
         self.arrived_s = arrived_s
         self.running = running
+        self.affinity = ""
+        self.replica = ""
+        """On which of several engines it runs."""
         self.place = 0
         """Its number in the line, over all owners; 0: none was given yet."""
         self.told = False
@@ -45,6 +49,11 @@ class Booked:
         self.at_gate = False
         self.silent_s: float | None = None
         """Since when nobody hears of it; None: its door is heard."""
+
+    @property
+    def engine(self) -> str:
+        """The address of the engine on which it runs."""
+        return self.replica or self.address
 
 
 class Book:
@@ -86,7 +95,7 @@ class Book:
                 self.arrive(key, one, now)
             elif entry.running:  # granted, and the news did not reach it in time
                 entry.silent_s = None
-                self._tell(door, Admitted(one.number, one.waited_s, 0.0))
+                self._tell(door, Admitted(one.number, one.waited_s, 0.0, entry.replica))
             else:
                 entry.told = False
                 self._fresh.append(key)
@@ -100,6 +109,7 @@ class Book:
         if entry is not None:
             self.finish(key, GONE)
         entry = self.table[key] = Booked(one.address, one.weight, now, running=True)
+        entry.replica = one.replica
         if not self.learning:
             self._adopt(key, entry)
 
@@ -111,6 +121,7 @@ class Book:
             return
         entry = Booked(one.address, one.weight, now - one.waited_s, running=False)
         entry.place = one.place
+        entry.affinity = one.affinity
         self.table[key] = entry
         if not self.learning:
             self._to_gate(key, entry, one.waited_s)
@@ -121,11 +132,12 @@ class Book:
         if entry is not None and entry.at_gate:
             self._out.append(GateFinish(key, outcome))
 
-    def take_slot(self, address: str, silent_s: float | None) -> Key:
-        """Take one slot for nobody that is known."""
+    def take_slot(self, address: str, silent_s: float | None, engine: str = "") -> Key:
+        """Take one slot for nobody that is known, at that one of several engines."""
         self._strangers += 1
         key = (NOBODY, self._strangers)
         entry = self.table[key] = Booked(address, 1, 0.0, running=True)
+        entry.replica = engine if engine != address or self._rules.gates[address].slots else ""
         entry.silent_s = silent_s
         self._adopt(key, entry)
         return key
@@ -135,22 +147,27 @@ class Book:
         entry.place = self._places
         entry.at_gate = True
         self._fresh.append(key)
-        self._out.append(GateArrive(key, entry.address, entry.weight, waited_s))
+        self._out.append(GateArrive(key, entry.address, entry.weight, waited_s, entry.affinity))
 
     def _adopt(self, key: Key, entry: Booked) -> None:
         entry.at_gate = True
-        self._out.append(GateAdopt(key, entry.address, entry.weight))
+        self._out.append(GateAdopt(key, entry.address, entry.weight, entry.replica))
 
     # What gates decide
 
-    def admitted(self, key: Key, waited_s: float, paused_s: float) -> bool:
+    def decided(self, key: Key, told: Admitted | Refusal) -> bool:
+        """Take what its gate decided of a ticket; tells whether it was still known."""
+        return self.refused(key, told) if isinstance(told, Refusal) else self.admitted(key, told)
+
+    def admitted(self, key: Key, told: Admitted) -> bool:
         """Take that a ticket is in flight; tells whether it is still known."""
         entry = self.table.get(key)
         if entry is None:
             return False
         entry.running = True
+        entry.replica = told.replica
         if key[0] != self._me:
-            self._tell(key[0], Admitted(key[1], waited_s, paused_s))
+            self._tell(key[0], told)
         return True
 
     def refused(self, key: Key, refusal: Refusal) -> bool:
@@ -172,13 +189,13 @@ class Book:
     # The end of learning
 
     def adopt_running(self) -> dict[str, int]:
-        """Let the gates count what runs; returns the slots of each that it takes."""
+        """Let the gates count what runs; returns the slots that it takes, by engine."""
         self.learning = False
         taken: dict[str, int] = {}
         for key, entry in self.table.items():
             if entry.running:
                 self._adopt(key, entry)
-                taken[entry.address] = taken.get(entry.address, 0) + entry.weight
+                taken[entry.engine] = taken.get(entry.engine, 0) + entry.weight
         return taken
 
     def line_up(self, now: float) -> None:

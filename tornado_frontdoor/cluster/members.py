@@ -50,9 +50,13 @@ class Members:
         return [door for door, peer in self._peers.items() if peer.backlog is None]
 
     def tell(self, door: str, body: AnyBody) -> None:
-        """Say something to a member; nobody hears it where it is none."""
+        """Say something to a member; nobody hears it where it is none.
+
+        Nor before it has said what it has: that was written without knowing what is told now, and
+        is answered when it counts.
+        """
         peer = self._peers.get(door)
-        if peer is not None:
+        if peer is not None and peer.backlog is None:
             peer.link.put(body)
 
     def take(self, packet: Packet, now: float) -> list[AnyBody]:

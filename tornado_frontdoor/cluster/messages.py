@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal, SleepDepth
+from tornado_frontdoor.core.decisions import Admit, Outcome, Reason, Refusal, SleepDepth
 
 
 class Waiting(NamedTuple):
@@ -20,6 +20,8 @@ class Waiting(NamedTuple):
     waited_s: float
     place: int
     """Its number in the line of the last owner; 0 where none was told."""
+    affinity: str = ""
+    """What it has in common with others that should be on one engine, in hexadecimal."""
 
 
 class Running(NamedTuple):
@@ -28,6 +30,8 @@ class Running(NamedTuple):
     number: int
     address: str
     weight: int
+    replica: str = ""
+    """On which of several engines."""
 
 
 class Join(NamedTuple):
@@ -45,6 +49,7 @@ class Arrive(NamedTuple):
     number: int
     address: str
     weight: int
+    affinity: str = ""
 
 
 class Finish(NamedTuple):
@@ -58,6 +63,8 @@ class Lost(NamedTuple):
     """From a member: nobody answers at the engine's address."""
 
     address: str
+    replica: str = ""
+    """At which of several engines."""
 
 
 class OperatorWants(NamedTuple):
@@ -66,6 +73,14 @@ class OperatorWants(NamedTuple):
     number: int
     address: str
     level: int
+
+
+class DrainReplica(NamedTuple):
+    """From a member: an operator wants nobody new on one of several engines, or again."""
+
+    address: str
+    replica: str
+    undo: bool
 
 
 class OnWire(NamedTuple):
@@ -81,6 +96,8 @@ class Admitted(NamedTuple):
     number: int
     waited_s: float
     paused_s: float
+    replica: str = ""
+    """Which of several engines was picked."""
 
 
 class TurnedAway(NamedTuple):
@@ -121,10 +138,11 @@ class State(NamedTuple):
 Body = (
     *(Join, Arrive, Finish, Lost, OperatorWants, OnWire),
     *(Admitted, TurnedAway, Queued, Count, OperatorTold, State),
+    DrainReplica,
 )
 AnyBody = (
     Join | Arrive | Finish | Lost | OperatorWants | OnWire
-    | Admitted | TurnedAway | Queued | Count | OperatorTold | State
+    | Admitted | TurnedAway | Queued | Count | OperatorTold | State | DrainReplica
 )  # fmt: skip
 
 
@@ -154,7 +172,7 @@ _TAGS = {kind: number for number, kind in enumerate(Body)}
 
 def encode(packet: Packet) -> bytes:
     """Write a packet down."""
-    bodies = [[_TAGS[type(body)], *_plain(body)] for body in packet.bodies]
+    bodies = [plain(body) for body in packet.bodies]
     return json.dumps([*packet[:6], bodies, *packet[7:]], separators=(",", ":")).encode()
 
 
@@ -162,10 +180,28 @@ def decode(data: bytes | str) -> Packet:
     """Read a packet; raises ValueError."""
     try:
         fields = json.loads(data)
-        fields[6] = tuple(_body(Body[tag], rest) for tag, *rest in fields[6])
+        fields[6] = tuple(map(read_body, fields[6]))
         return Packet(*fields)
     except (TypeError, KeyError, IndexError, AttributeError) as error:
         raise ValueError(f"not a message of this release: {error!r}") from error
+
+
+def told(number: int, decision: Admit | Refusal) -> Admitted | Refusal:
+    """Return what a gate's decision is to the ticket of that number."""
+    if isinstance(decision, Refusal):
+        return decision
+    replica = decision.ticket.replica or ""
+    return Admitted(number, decision.waited_s, decision.paused_s, replica)
+
+
+def plain(body: AnyBody) -> list[Any]:
+    """Return a body as what JSON has words for."""
+    return [_TAGS[type(body)], *_plain(body)]
+
+
+def read_body(written: list[Any]) -> AnyBody:
+    """Return what was written by `plain`; raises TypeError, KeyError or IndexError."""
+    return _body(Body[written[0]], written[1:])
 
 
 def _plain(body: AnyBody) -> Sequence[Any]:

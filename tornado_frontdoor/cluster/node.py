@@ -29,6 +29,8 @@ from tornado_frontdoor.cluster.session import Session
 from tornado_frontdoor.cluster.tickets import Own, OwnStage, OwnTickets
 from tornado_frontdoor.core.decisions import Admit, Outcome, Refusal
 
+ForOwner = messages.Lost | messages.OperatorWants | messages.DrainReplica
+
 
 class Node:
     """A door in the cluster. Each call appends to `out` what is to be done, in order."""
@@ -100,9 +102,9 @@ class Node:
         self._clock(now)
         self.own[own.number] = own
         if self.owner is not None:
-            self.owner.arrive(self.me, messages.Arrive(own.number, own.address, own.weight), now)
+            self.owner.arrive(self.me, own.arrival(), now)
         elif self.session is not None:
-            self.session.tell(messages.Arrive(own.number, own.address, own.weight))
+            self.session.tell(own.arrival())
         elif self.alone is not None:
             self.alone.arrive(own, now)
         self._flush(now)
@@ -121,7 +123,7 @@ class Node:
             self.alone.finish(own, outcome)
         self._flush(now)
 
-    def tell_owner(self, body: messages.Lost | messages.OperatorWants, now: float) -> bool:
+    def tell_owner(self, body: ForOwner, now: float) -> bool:
         """Pass on what concerns the gates of another door; tells whether there is one."""
         self._clock(now)
         if self.session is None:
@@ -135,24 +137,20 @@ class Node:
     def decided(self, key: Key, decision: Admit | Refusal, now: float) -> None:
         """Take a decision of a gate of ours."""
         self._clock(now)
+        told = messages.told(key[1], decision)
         if self.owner is not None:
-            if isinstance(decision, Refusal):
-                known = self.owner.book.refused(key, decision)
-            else:
-                known = self.owner.book.admitted(key, decision.waited_s, decision.paused_s)
+            known = self.owner.book.decided(key, told)
             if known and key[0] == self.me:
-                self._settle(key[1], decision, now)
+                self._settle(key[1], told, now)
         elif self.alone is not None and key[0] == self.me:
             own = self.own.get(key[1])
-            if isinstance(decision, Refusal):
-                self._settle(key[1], decision, now)
+            if isinstance(told, Refusal):
+                self._settle(key[1], told, now)
             elif own is not None:
-                self.alone.admitted(own, decision.waited_s)
+                self.alone.admitted(own, told)
         self._flush(now)
 
-    def _settle(
-        self, number: int, decision: Admit | Refusal | messages.Admitted, now: float
-    ) -> None:
+    def _settle(self, number: int, decision: Refusal | messages.Admitted, now: float) -> None:
         own = self.own.get(number)
         if own is None or own.stage is not OwnStage.WAITING:
             return
@@ -160,8 +158,8 @@ class Node:
             del self.own[number]
             self.out.append(actions.TurnAway(number, decision))
             return
-        own.grant(decision.waited_s, decision.paused_s, now)
-        self.out.append(actions.Grant(number, decision.waited_s, decision.paused_s))
+        own.grant(decision.waited_s, decision.paused_s, decision.replica, now)
+        self.out.append(own.start())
 
     # What engines and Redis tell
 
@@ -344,7 +342,7 @@ class Node:
         if not self._is_sure(now):
             return
         for own in self.own.stalled():
-            self.out.append(actions.Grant(own.number, own.waited_s, own.paused_s))
+            self.out.append(own.start())
 
     def _flush(self, now: float, *, timer: bool = False) -> None:
         if self.owner is not None:

@@ -16,6 +16,7 @@ from tornado_frontdoor.cluster.actions import (
     BeatAnswer,
     CountEngine,
     Forget,
+    GateDrain,
     GateLost,
     GatesReady,
     GateWish,
@@ -31,6 +32,7 @@ from tornado_frontdoor.cluster.messages import (
     AnyBody,
     Arrive,
     Count,
+    DrainReplica,
     Finish,
     Join,
     Lost,
@@ -92,7 +94,7 @@ class GateOwner:
 
     def arrive(self, door: str, one: Arrive, now: float) -> None:
         """Take a new ticket of any door."""
-        self.book.arrive((door, one.number), Waiting(*one, 0.0, 0), now)
+        self.book.arrive((door, one.number), Waiting(*one[:3], 0.0, 0, one.affinity), now)
 
     def declare(self, door: str, join: Join, now: float) -> None:
         """Take all that a door has; what it does not name of what we had, has ended."""
@@ -120,7 +122,9 @@ class GateOwner:
                 self._out.append(LookForDoors())
                 self.declare(door, body, now)
             case Lost():
-                self._out.append(GateLost(body.address))
+                self._out.append(GateLost(body.address, body.replica))
+            case DrainReplica():
+                self._out.append(GateDrain(*body))
             case OperatorWants():
                 self._out.append(GateWish((door, body.number), body.address, body.level))
             case _:  # what only an owner says
@@ -188,8 +192,11 @@ class GateOwner:
     def _keep_share(self, door: str, doors: int) -> None:
         keys = self._reserved.setdefault(door, [])
         for address in self.rules.gates:
-            share = self.rules.share(address, doors)
-            keys += [self.book.take_slot(address, None) for _ in range(share)]
+            left = self.rules.share(address, doors)
+            shares = self.rules.slot_shares(address, doors) or {address: left}
+            for engine, share in shares.items():
+                # At every engine, as nobody knows on which of them that door uses its share.
+                keys += [self.book.take_slot(address, None, engine) for _ in range(share)]
 
     def _unsilence(self, door: str) -> None:
         self._silent.pop(door, None)
@@ -220,8 +227,9 @@ class GateOwner:
 
     def _wanted(self) -> list[str]:
         if self.learning:
-            return [address for address, gate in self.rules.gates.items() if gate.cap is not None]
-        return sorted({e.address for e in self.book.table.values() if e.silent_s is not None})
+            capped = [address for address, gate in self.rules.gates.items() if gate.cap is not None]
+            return [engine for address in capped for engine in self.rules.engines(address)]
+        return sorted({e.engine for e in self.book.table.values() if e.silent_s is not None})
 
     def _count(self, now: float) -> None:
         members = self.members.joined
@@ -238,7 +246,7 @@ class GateOwner:
 
     def _conclude(self, now: float) -> None:
         tickets = {
-            key: entry.address
+            key: entry.engine
             for key, entry in self.book.table.items()
             if entry.running and entry.silent_s is None
         }
@@ -248,15 +256,15 @@ class GateOwner:
         if self.learning:
             self._serve(bounds, now)
             return
-        for address, bound in bounds.items():
-            self._free(address, bound, now)
+        for engine, bound in bounds.items():
+            self._free(engine, bound, now)
 
-    def _free(self, address: str, bound: int | None, now: float) -> None:
+    def _free(self, engine: str, bound: int | None, now: float) -> None:
         """Give back what the engine no longer runs for those that are silent."""
         silent = [
             (entry.silent_s, key, entry.weight)
             for key, entry in self.book.table.items()
-            if entry.address == address and entry.silent_s is not None
+            if entry.engine == engine and entry.silent_s is not None
         ]
         spare = sum(weight for _, _, weight in silent) - (bound or 0)
         for since_s, key, weight in sorted(silent):
@@ -273,11 +281,13 @@ class GateOwner:
         for address, gate in self.rules.gates.items():
             if gate.cap is None:
                 continue
-            bound = bounds.get(address)
-            if bound is None:
-                bound = gate.cap - taken.get(address, 0)
-            for _ in range(min(bound, gate.cap)):
-                self.book.take_slot(address, now)
+            for engine in self.rules.engines(address):
+                most = int(min(gate.cap, self.rules.slots_of(address, engine)))
+                bound = bounds.get(engine)
+                if bound is None:
+                    bound = most - taken.get(engine, 0)
+                for _ in range(min(bound, most)):
+                    self.book.take_slot(address, now, engine)
         for door in self.doors - {self.me, *self.members.joined, *self._silent}:
             self._silent[door] = (now, len(self.doors))
         for door, (_, doors) in self._silent.items():

@@ -6,7 +6,8 @@ messages take, as long as no two monotonic clocks run at rates that differ by a 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 VALID = 0.7
@@ -38,6 +39,8 @@ class GateRules:
     cap: int | None
     sleeps: bool
     """Whether its engine is put to sleep: then nobody goes on without an owner."""
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """What each of several engines runs at once, by its address; empty: there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,7 @@ class ClusterRules:
     """What all doors of a cluster agree upon. Raises ValueError for a lease that is no time."""
 
     gates: Mapping[str, GateRules]
-    """By the engine's address, which is the same at every door."""
+    """By the upstream's address, that of its first engine, which is the same at every door."""
     lease_s: float = 2.0
     on_outage: Literal["split", "refuse"] = "split"
 
@@ -58,4 +61,22 @@ class ClusterRules:
         gate = self.gates.get(address)
         if gate is None or gate.cap is None or gate.sleeps or self.on_outage == "refuse":
             return 0
-        return gate.cap // max(doors, 1)
+        whole = gate.cap // max(doors, 1)
+        slots = self.slot_shares(address, doors)
+        return min(whole, sum(slots.values())) if slots else whole
+
+    def slot_shares(self, address: str, doors: int) -> dict[str, int]:
+        """Return the slots that each of so many doors has at each of several engines."""
+        gate = self.gates.get(address)
+        slots = {} if gate is None else gate.slots
+        return {engine: number // max(doors, 1) for engine, number in slots.items()}
+
+    def engines(self, address: str) -> tuple[str, ...]:
+        """Return the addresses of the engines behind an upstream."""
+        gate = self.gates.get(address)
+        return tuple(gate.slots) if gate is not None and gate.slots else (address,)
+
+    def slots_of(self, address: str, engine: str) -> float:
+        """Return what one of several engines runs at once; infinity: that is for the cap to say."""
+        gate = self.gates.get(address)
+        return inf if gate is None else gate.slots.get(engine, inf)

@@ -3,7 +3,8 @@
 from enum import Enum, auto
 from math import inf
 
-from tornado_frontdoor.cluster.messages import Join, Running, Waiting
+from tornado_frontdoor.cluster.actions import Grant
+from tornado_frontdoor.cluster.messages import Arrive, Join, Running, Waiting
 from tornado_frontdoor.cluster.rules import SETTLED_S
 
 
@@ -20,14 +21,19 @@ class Own:
     """One request of this door, from its arrival to the end of its transfer."""
 
     __slots__ = (
-        *("address", "entered_s", "granted_s", "paused_s", "number", "place", "stage", "stalled"),
-        *("waited_s", "weight", "wire_s"),
+        *("address", "affinity", "entered_s", "granted_s", "number", "paused_s", "place"),
+        *("replica", "stage", "stalled", "waited_s", "weight", "wire_s"),
     )
 
-    def __init__(self, number: int, address: str, weight: int, now: float) -> None:
+    def __init__(
+        self, number: int, address: str, weight: int, now: float, affinity: str = ""
+    ) -> None:
         self.number = number
         self.address = address
         self.weight = weight
+        self.affinity = affinity
+        self.replica = ""
+        """Which of several engines was picked for it."""
         self.entered_s = now
         self.stage = OwnStage.WAITING
         self.place = 0
@@ -40,8 +46,17 @@ class Own:
         self.wire_s = 0.0
         """When its engine was asked."""
 
-    def grant(self, waited_s: float, paused_s: float, now: float) -> None:
-        """Take that it may start."""
+    def arrival(self) -> Arrive:
+        """Return what an owner is told of it when it comes."""
+        return Arrive(self.number, self.address, self.weight, self.affinity)
+
+    def start(self) -> Grant:
+        """Return what the request is told once it may start."""
+        return Grant(self.number, self.waited_s, self.paused_s, self.replica)
+
+    def grant(self, waited_s: float, paused_s: float, replica: str, now: float) -> None:
+        """Take that it may start, and where."""
+        self.replica = replica
         self.stage = OwnStage.GRANTED
         self.granted_s = now
         self.waited_s = waited_s
@@ -58,10 +73,13 @@ class OwnTickets(dict[int, Own]):
         running = [own for own in self.values() if own.stage is OwnStage.RUNNING]
         return Join(
             tuple(
-                Waiting(own.number, own.address, own.weight, now - own.entered_s, own.place)
+                Waiting(
+                    *(own.number, own.address, own.weight),
+                    *(now - own.entered_s, own.place, own.affinity),
+                )
                 for own in waiting
             ),
-            tuple(Running(own.number, own.address, own.weight) for own in running),
+            tuple(Running(own.number, own.address, own.weight, own.replica) for own in running),
             doors,
         )
 

@@ -25,7 +25,7 @@ def find_contradictions(data: Data, raw: Data) -> Iterator[Found]:
     yield from _surfaces(_table(data, "surfaces"))
     for key, upstream in _tables(data, "upstreams").items():
         own = _table(_table(raw, "upstreams"), key)
-        yield from _replicas(key, upstream, own, clustered="cluster" in raw)
+        yield from _replicas(key, upstream, own)
         yield from _admission(key, _table(upstream, "admission"), _slots(upstream))
         yield from _process(key, upstream, own)
         yield from _sleep(key, upstream, own, clustered="cluster" in raw)
@@ -82,10 +82,8 @@ def _surfaces(surfaces: Data) -> Iterator[Found]:
         yield ("surfaces",), "must serve at least one of openai and anthropic"
 
 
-def _replicas(key: str, upstream: Data, raw: Data, *, clustered: bool) -> Iterator[Found]:
+def _replicas(key: str, upstream: Data, raw: Data) -> Iterator[Found]:
     path, admission = ("upstreams", key), _table(raw, "admission")
-    if clustered and "replicas" in raw:
-        yield (*path, "replicas"), "cannot be had with [cluster]: give each engine an upstream"
     if "sleep" in raw and "hold_restarting_s" in raw:
         yield (*path, "hold_restarting_s"), "belongs to the sleep table where there is one"
     if "replicas" not in raw:

@@ -183,6 +183,8 @@ class AdmissionController:
         ticket.arrived_s = ticket.admitted_s = now
         ticket.state = _IN_FLIGHT
         self._used += ticket.weight
+        if self._replicas is not None:
+            self._replicas.adopt(ticket)
 
     def finish(self, ticket: Ticket, now: float) -> Sequence[AdmissionEvent]:
         """End a ticket, wherever it is; returns whom that lets in."""
@@ -200,9 +202,7 @@ class AdmissionController:
         ticket.state = _GONE
         if not self._queue and not self._cooling:
             return _NOTHING
-        events: list[AdmissionEvent] = []
-        self._free(now, events)
-        return events
+        return self._free(now)
 
     def cool(self, ticket: Ticket, now: float) -> Sequence[AdmissionEvent]:
         """Take that a request was broken off, and that its engine has not let go of it yet.
@@ -217,9 +217,7 @@ class AdmissionController:
         ticket.cooling_since_s = now
         self._cooling[ticket.number] = ticket
         self._used_cooling += ticket.weight
-        events: list[AdmissionEvent] = []
-        self._free(now, events)
-        return events
+        return self._free(now)
 
     def expire(self, now: float) -> Sequence[AdmissionEvent]:
         """End everything whose limit has come: slots that cool, then waiters."""
@@ -350,12 +348,14 @@ class AdmissionController:
             self._expire_until(now, events)
         self._grant(now, events)
 
-    def _free(self, now: float, events: list[AdmissionEvent]) -> None:
+    def _free(self, now: float) -> Sequence[AdmissionEvent]:
         """Give on what has come free: a waiter whose limit is this very instant may get it."""
+        events: list[AdmissionEvent] = []
         if self._cooling:
             self._cool_until(now, events)
         self._expire_before(now, events)
         self._grant(now, events)
+        return events
 
     def _cool_until(self, now: float, events: list[AdmissionEvent]) -> bool:
         """Free the slots whose limit is now or has passed; tells whether there were any."""

@@ -150,6 +150,14 @@ class Replicas:
         ticket.replica = replica.name
         replica.take(ticket.weight)
 
+    def adopt(self, ticket: Ticket) -> None:
+        """Count a ticket that runs already, on the replica that an earlier owner picked for it."""
+        replica = self._all.get(ticket.replica or "")
+        if replica is None:
+            ticket.replica = None  # no engine of ours: it takes of the cap alone
+        else:
+            replica.take(ticket.weight)
+
     def give_back(self, ticket: Ticket) -> None:
         """Take the ticket's slots back; does nothing where it has none."""
         replica = self._all.get(ticket.replica or "")

@@ -102,6 +102,10 @@ class Lease:
         self.decision: Admit | Refusal | None = None
         self.on_decision: Callable[[Admit | Refusal], None] | None = None
 
+    def moved_to(self, keeper: Keeper) -> None:
+        """Be of another gate from now on, wherever the ticket stands."""
+        self._keeper = keeper
+
     def may_start(self) -> bool:
         """Tell whether the engine may be asked now; if not, `on_decision` is called again."""
         return self._keeper.may_start(self.ticket)
@@ -182,9 +186,10 @@ class GateDriver:
         self._carry_out(self.gate.arrive(ticket, waited_s))
         return lease
 
-    def adopt(self, weight: int) -> Lease:
-        """Bring a ticket that is in flight already."""
+    def adopt(self, weight: int, replica: str | None = None) -> Lease:
+        """Bring a ticket that is in flight already, on that one of several engines."""
         ticket = Ticket(weight)
+        ticket.replica = replica
         self._carry_out(self.gate.adopt(ticket))
         return Lease(self, ticket)
 
@@ -217,6 +222,21 @@ class GateDriver:
     def drain(self) -> None:
         """Refuse the queue and all newcomers."""
         self._carry_out(self.gate.drain())
+
+    def give_away(self) -> tuple[list[Lease], list[tuple[Ticket, Lingering]]]:
+        """Drop the gate: return who waits, in order, and whose slots cool. Nothing moves here now.
+
+        Those in flight have their leases in their own hands.
+        """
+        waiting, cooling = [*self._waiting.values()], [*self._cooling.items()]
+        self._waiting.clear()
+        self._cooling.clear()
+        self.on_command = self._forget_command
+        self.close()
+        return waiting, cooling
+
+    def _forget_command(self, _: Command | Notice) -> None:
+        """Do nothing for a gate that was given away."""
 
     def change_limits(self, limits: AdmissionLimits, wake: SleepPolicy | None = None) -> None:
         """Put new limits in force."""

@@ -101,10 +101,12 @@ class Upstream:
 
     def enter(self, request: CanonicalRequest, terms: WakeTerms | None, request_id: str) -> Lease:
         """Bring a request to the gate it has to pass."""
+        affinity = None
         if self.settings.pick == "affinity" and request.takes_slot:
-            return self.keeper.enter(request.weight, affinity=affinity_of(request.body))
-        driver = self.driver_of(request)
-        return driver.enter(request.weight, terms=terms, request_id=request_id)
+            affinity = affinity_of(request.body)
+        return self.driver_of(request).enter(
+            request.weight, affinity=affinity, terms=terms, request_id=request_id
+        )
 
     def queued_with(self, request: CanonicalRequest) -> int:
         """Return how many wait in the queue that a request is in: the place of who came last."""
@@ -162,7 +164,7 @@ class Upstream:
 
     def engines(self) -> list[EngineReplica]:
         """Return the engines that the gate picks from; none where it does not."""
-        replicas = None if self._health is None else self.keeper.gate.replicas
+        replicas = self.keeper.gate.replicas
         return [*replicas] if replicas is not None else []
 
     def _any_engine(self) -> str:

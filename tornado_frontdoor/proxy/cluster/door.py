@@ -9,17 +9,18 @@ import logging
 from collections.abc import Coroutine, Mapping
 from secrets import token_hex
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from redis.exceptions import RedisError
 
 from tornado_frontdoor.cluster import actions
 from tornado_frontdoor.cluster.actions import Action, Key
-from tornado_frontdoor.cluster.messages import Lost, OperatorWants, Packet
+from tornado_frontdoor.cluster.messages import DrainReplica, Lost, OperatorWants, Packet
 from tornado_frontdoor.cluster.node import Node
 from tornado_frontdoor.cluster.rules import ClusterRules
 from tornado_frontdoor.cluster.tickets import Own
 from tornado_frontdoor.core.decisions import Admit, Answered, Outcome, Refusal, Verdict
+from tornado_frontdoor.proxy.cluster.ports import Share, UpstreamGate
 from tornado_frontdoor.proxy.cluster.redis_bus import RedisBus
 from tornado_frontdoor.proxy.gate_driver import GateDriver, Lease
 
@@ -27,42 +28,6 @@ LOG = logging.getLogger("frontdoor")
 
 TICKS = 20
 """How often in a lease time is looked at."""
-
-
-class UpstreamGate(Protocol):
-    """What an upstream does for the cluster, by its address."""
-
-    def open(self, share: int | None, journal: Mapping[str, str]) -> GateDriver:
-        """Make a fresh gate of this upstream; with `share` instead of its cap, and no engine."""
-        ...
-
-    def begin(self) -> None:
-        """Let the gate look at its engine."""
-        ...
-
-    def close_gate(self) -> None:
-        """Drop the gate."""
-        ...
-
-    def view(self) -> Mapping[str, Any]:
-        """Return the gate as other doors show it."""
-        ...
-
-    async def sample(self) -> int | None:
-        """Return how many sequences the engine runs and keeps waiting; None: it does not tell."""
-        ...
-
-    async def grant_wish(self, level: int) -> Answered:
-        """Wake the engine (level 0) or put it to sleep, here where its gate is."""
-        ...
-
-    def granted(self, number: int, waited_s: float, paused_s: float) -> None:
-        """Take that a request of this door may start."""
-        ...
-
-    def refused(self, number: int, refusal: Refusal) -> None:
-        """Take that a request of this door is gone."""
-        ...
 
 
 class ClusterDoor:
@@ -137,10 +102,16 @@ class ClusterDoor:
         self._addresses[self._numbers] = address
         return self._numbers
 
-    def enter(self, number: int, address: str, weight: int) -> None:
+    @property
+    def views(self) -> Mapping[str, Mapping[str, Any]]:
+        """The gates by address, as their owner last showed them."""
+        views: Mapping[str, Mapping[str, Any]] = self.node.views
+        return views
+
+    def enter(self, number: int, address: str, weight: int, affinity: str) -> None:
         """Take a new request. What is decided is told to its gate."""
         now = monotonic()
-        self.node.enter(Own(number, address, weight, now), now)
+        self.node.enter(Own(number, address, weight, now, affinity), now)
         self._carry_out()
 
     def finish(self, number: int, outcome: Outcome) -> None:
@@ -161,13 +132,20 @@ class ClusterDoor:
         self._carry_out()
         return may
 
-    def lost(self, address: str) -> None:
-        """Take that nobody answers at an engine's address."""
-        driver = self._drivers.get(address)
-        if self.node.owner is not None and driver is not None:
-            driver.lost()
+    def lost(self, address: str, replica: str) -> None:
+        """Take that nobody answers at an upstream's engine, or at that one of several."""
+        if address in self._drivers:
+            self.gates[address].engine_lost(replica)
         else:
-            self.node.tell_owner(Lost(address), monotonic())
+            self.node.tell_owner(Lost(address, replica), monotonic())
+        self._carry_out()
+
+    def drain(self, address: str, replica: str, *, undo: bool) -> None:
+        """Have nobody new sent to one of several engines, or again, wherever the gate is."""
+        if address in self._drivers:
+            self.gates[address].drain_replica(replica, undo=undo)
+        else:
+            self.node.tell_owner(DrainReplica(address, replica, undo), monotonic())
         self._carry_out()
 
     async def wish(self, address: str, level: int) -> Answered:
@@ -214,15 +192,17 @@ class ClusterDoor:
             case actions.Grant() | actions.TurnAway():
                 self._tell(action)
             case actions.GateArrive():
-                driver = self._drivers[action.address]
-                self._bring(action.key, driver.enter(action.weight, action.waited_s))
+                driver = self._driver(action.address)
+                affinity = bytes.fromhex(action.affinity) or None
+                entered = driver.enter(action.weight, action.waited_s, affinity)
+                self._bring(action.key, entered)
             case actions.GateFinish():
                 lease = self._leases.pop(action.key, None)
                 if lease is not None:
                     lease.close(action.outcome)
             case actions.GateAdopt():
-                driver = self._drivers[action.address]
-                self._leases[action.key] = driver.adopt(action.weight)
+                driver = self._driver(action.address)
+                self._leases[action.key] = driver.adopt(action.weight, action.replica or None)
             case actions.Beat():
                 self._beat(action)
             case actions.CountEngine():
@@ -232,7 +212,7 @@ class ClusterDoor:
             case _:
                 self._act_rarely(action)
 
-    def _act_rarely(self, action: Action) -> None:  # noqa: C901 - one branch an action
+    def _act_rarely(self, action: Action) -> None:  # noqa: C901, PLR0912 - one branch an action
         match action:
             case actions.OpenGates():
                 self._open_gates(action.shares)
@@ -242,7 +222,9 @@ class ClusterDoor:
             case actions.CloseGates():
                 self._close_gates()
             case actions.GateLost():
-                self._drivers[action.address].lost()
+                self.gates[action.address].engine_lost(action.replica)
+            case actions.GateDrain():
+                self.gates[action.address].drain_replica(action.replica, undo=action.undo)
             case actions.GateWish():
                 self.spawn(self._grant_wish(action))
             case actions.TellOperator():
@@ -267,7 +249,7 @@ class ClusterDoor:
             del self._addresses[action.number]
             gate.refused(action.number, action.refusal)
         else:
-            gate.granted(action.number, action.waited_s, action.paused_s)
+            gate.granted(action.number, action.waited_s, action.paused_s, action.replica)
 
     # Gates of this door
 
@@ -276,7 +258,16 @@ class ClusterDoor:
             if shares is None:
                 self._drivers[address] = gate.open(None, self._journal)
             elif address in shares:
-                self._drivers[address] = gate.open(shares[address], {})
+                slots = self.rules.slot_shares(address, len(self.node.doors))
+                self._drivers[address] = gate.open(Share(shares[address], slots), {})
+
+    def _driver(self, address: str) -> GateDriver:
+        """Return who drives a gate here; that of an upstream that came later is opened now."""
+        driver = self._drivers.get(address)
+        if driver is None:
+            driver = self._drivers[address] = self.gates[address].open(None, self._journal)
+            self.gates[address].begin()
+        return driver
 
     def _close_gates(self) -> None:
         for lease in self._leases.values():
@@ -345,7 +336,8 @@ class ClusterDoor:
         self.node.agrees = not other
 
     async def _sample(self, sample: actions.CountEngine) -> None:
-        busy = await self.gates[sample.address].sample()
+        address = next(a for a in self.gates if sample.address in self.rules.engines(a))
+        busy = await self.gates[address].sample(sample.address)
         self.node.sampled(sample, busy, monotonic())
         self._carry_out()
 

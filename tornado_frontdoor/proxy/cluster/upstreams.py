@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from hashlib import sha256
@@ -24,17 +25,28 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.gpu_occupant import RoomLimits
+from tornado_frontdoor.core.request import Ticket
 from tornado_frontdoor.engines import kinds
 from tornado_frontdoor.proxy.cluster.door import ClusterDoor
 from tornado_frontdoor.proxy.cluster.gate import SharedGate
-from tornado_frontdoor.proxy.curl.client import UpstreamClient, UpstreamFailed
+from tornado_frontdoor.proxy.cluster.ports import Share
+from tornado_frontdoor.proxy.curl.client import TransferEnd, UpstreamClient, UpstreamFailed
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.engine.journal import Journal, JournalError, numbers, read, written
 from tornado_frontdoor.proxy.engine.prometheus_text import read_samples
-from tornado_frontdoor.proxy.gate_driver import GateDriver, SleepConfig
+from tornado_frontdoor.proxy.gate_driver import AdmissionLimits, Engines, GateDriver, SleepConfig
+from tornado_frontdoor.proxy.health import EngineHealth
 from tornado_frontdoor.proxy.telemetry import Telemetry
-from tornado_frontdoor.proxy.upstreams import CannotJoin, Upstream, limits_of, wake_limits_of
+from tornado_frontdoor.proxy.upstreams import (
+    CannotJoin,
+    Upstream,
+    engines_of,
+    limits_of,
+    wake_limits_of,
+)
+
+LOG = logging.getLogger("frontdoor")
 
 COUNT_TIMEOUT_S = 2.0
 COUNT_LIMIT_BYTES = 4 * 1024 * 1024
@@ -74,6 +86,7 @@ class Cluster:
             upstream.url: GateRules(
                 cap=upstream.admission.cap if upstream.admission else None,
                 sleeps=upstream.sleep is not None,
+                slots={one.url: one.slots for one in upstream.replicas},
             )
             for upstream in settings.upstreams.values()
         }
@@ -185,14 +198,14 @@ class ClusterUpstream(Upstream):
     # The gate, while it is here
 
     def _build(
-        self, share: int | None, journal: Mapping[str, str]
+        self, share: Share | None, journal: Mapping[str, str]
     ) -> tuple[GateDriver, Callable[[], None]]:
         settings, rng = self.settings, self._cluster.rng
         limits, policy = limits_of(settings), wake_limits_of(settings, self._cluster.pool)
         if share is not None:
-            limits = replace(limits, cap=share)
-        if share is not None or policy is None:
-            return GateDriver(settings.key, limits, rng), lambda: None
+            limits = replace(limits, cap=share.cap)
+        if policy is None:
+            return self._build_awake(limits, engines_of(settings), share)
         kind = kinds()[settings.engine].serving(self._canary[1])
         nap = SleepConfig(
             kind=kind,
@@ -232,20 +245,32 @@ class ClusterUpstream(Upstream):
 
         return driver, drop
 
-    async def _count(self) -> int | None:
-        """Ask the engine how many sequences it runs and keeps waiting."""
+    def _build_awake(
+        self, limits: AdmissionLimits, engines: Engines, share: Share | None
+    ) -> tuple[GateDriver, Callable[[], None]]:
+        """Make a gate before engines that never sleep, and look after them while it is here."""
+        if share is not None and share.slots:
+            engines = engines._replace(slots=share.slots)
+        driver = GateDriver(self.settings.key, limits, self._cluster.rng, engines=engines)
+        health = EngineHealth(driver, self._cluster.client)
+        self.shared.on_refused = health.refused
+        return driver, lambda: self._cluster.door.spawn(health.close())
+
+    async def _count(self, engine: str) -> int | None:
+        """Ask an engine how many sequences it runs and keeps waiting."""
         kind = kinds()[self.settings.engine].serving(self._canary[1])
         if kind.metrics is None:
             return None
         try:
             answer = await self._cluster.client.ask(
                 kind.metrics.method,
-                self.settings.url + kind.metrics.path,
+                engine + kind.metrics.path,
                 timeout_s=COUNT_TIMEOUT_S,
                 limit_bytes=COUNT_LIMIT_BYTES,
             )
-        except UpstreamFailed:
-            return None
+        except UpstreamFailed as failed:
+            # Where nobody listens nothing runs.
+            return 0 if failed.end is TransferEnd.CONNECT_FAILED else None
         if answer.status != 200:
             return None
         return kind.busy(read_samples(answer.body, kind.gauges))
@@ -266,11 +291,21 @@ class ClusterUpstream(Upstream):
 
     # Wherever it is
 
-    def lost(self, engine: str | None) -> bool:  # noqa: ARG002 - it has one engine
-        """Take that nobody answers there; tells whether the engine is worth waiting for."""
-        if self.settings.sleep is None:
+    def lost(self, engine: str | None) -> bool:
+        """Take that nobody answers there; tells whether to ask the gate once more."""
+        replica = "" if self.settings.sleep is not None else engine or self.settings.url
+        self._cluster.door.lost(self.shared.address, replica)
+        return True
+
+    def move(self, ticket: Ticket) -> bool:  # noqa: ARG002 - as everywhere
+        """Never move: it asks the gate once more, wherever that is."""
+        return False
+
+    def drain_engine(self, url: str, *, undo: bool) -> bool:
+        """Send nobody new to one of several engines; False: there is none of that address."""
+        if url not in self.settings.urls:
             return False
-        self._cluster.door.lost(self.settings.url)
+        self._cluster.door.drain(self.shared.address, url, undo=undo)
         return True
 
     async def wake(self, by: str = "an operator") -> Answered:  # noqa: ARG002 - not told others
@@ -283,10 +318,19 @@ class ClusterUpstream(Upstream):
 
     def change(self, settings: UpstreamSettings, pool: GpuPoolSettings | None) -> None:
         """Put new settings in force; they matter at the door that owns the gates."""
+        if settings.url != self.shared.address:
+            LOG.warning(
+                "upstreams.%s: its first address names it to the other front doors: its engines "
+                "change with the next start",
+                settings.key,
+            )
+            settings = replace(settings, url=self.settings.url, replicas=self.settings.replicas)
         self.settings = settings
         self.api_key = settings.read_api_key()
         if self.shared.driver is not None:
             wake = None if self._executor is None else wake_limits_of(settings, pool)
+            if self.shared.driver.gate.replicas is not None:
+                self.shared.driver.change_engines(engines_of(settings))
             self.shared.driver.change_limits(limits_of(settings), wake)
 
     def retire(self, let_go: Callable[[], None]) -> None:
@@ -336,6 +380,8 @@ def fingerprint(settings: Settings) -> str:
             asdict(upstream.sleep) if upstream.sleep else None,
             asdict(upstream.gpu) if upstream.gpu else None,
             upstream.cooling_limit_s,
+            {one.url: one.slots for one in upstream.replicas},
+            upstream.pick,
         ]
         for upstream in settings.upstreams.values()
     }
