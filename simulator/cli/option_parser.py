@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simulator.traffic.distributions import NEVER, Distribution
-from simulator.traffic.retries import NO_RETRY, Retry
+from simulator.traffic.retries import NO_RETRY, Advice, Retry
 
 T = TypeVar("T")
 
@@ -228,6 +228,18 @@ def retry(text: str) -> Retry:
             return Retry(kind="exp", pause_s=pause_s, chance=chance)
         case _:
             raise ValueError(f"{text!r} is not one of none, openai, anthropic, fixed:S,N, exp:S,P")
+
+
+def advice(text: str) -> Advice:
+    """Return what refused clients are told."""
+    kind, _, rest = text.partition(":")
+    match kind:
+        case "promise" | "none" if not rest:
+            return Advice(kind=kind)
+        case "const":
+            return Advice(kind="const", pause_s=above(0)(rest))
+        case _:
+            raise ValueError(f"{text!r} is not one of promise, none, const:S")
 
 
 def replicas(text: str) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from simulator.study.experiment import Plan, cores
 from simulator.study.request import StudyRequest
 from simulator.traffic.access_log import AccessLog, read_access_log
 from simulator.traffic.distributions import NEVER
-from simulator.traffic.retries import NO_RETRY
+from simulator.traffic.retries import NO_RETRY, TOLD
 from simulator.traffic.service import Service
 from simulator.traffic.tables import TraceError
 from simulator.traffic.trace_readers import read_trace
@@ -139,6 +139,8 @@ def _command(
         slots=per_replica,
         balancing=cast("Balancing", options.take("--pick", _PICK, "least")),
         retry=options.take("--retry", parsers.retry, NO_RETRY),
+        advice=options.take("--advice", parsers.advice, TOLD),
+        return_places=options.take("--return-places", parsers.whole(0), None),
         patience=options.take("--patience", parsers.patience, NEVER),
         hang_up=options.take("--hang-up", parsers.share, 0.0),
         cooling_s=options.take("--cooling", parsers.at_least(0), 0.0),

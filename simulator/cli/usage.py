@@ -41,6 +41,9 @@ _CLIENTS = """\
 Clients:
   --retry HOW               none | openai | anthropic | fixed:S,N (after S seconds, N times) |
                             exp:S,P (after Exp(S), each time with chance P). Default none.
+  --advice WHAT             What the refused are told: promise (as the front door does), const:S
+                            (S seconds, all the same), none. Default promise.
+  --return-places N         Places kept for those who come back when told; default half the queue.
   --patience LAW            none | exp:S | const:S: leave the queue after that. Default none.
   --hang-up P               Share of clients that leave in the middle of their answer.
   --cooling S               Until the engine has noticed such a departure. Default 0.

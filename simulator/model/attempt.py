@@ -34,6 +34,7 @@ class Attempt(Ticket):
         self.replica = None
         self.affinity = None
         self.terms = None
+        self.caller = None
 
     index: int
     """The request's number in the replication, from 0."""
@@ -57,5 +58,6 @@ def again(attempt: Attempt) -> Attempt:
         (attempt.first_s, attempt.work, attempt.prompt, attempt.patience_s, attempt.weight),
         attempt.index,
     )
+    following.caller = attempt.caller
     following.attempts = attempt.attempts + 1
     return following

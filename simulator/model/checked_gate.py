@@ -10,6 +10,7 @@ from simulator.model.engine_invariants import EngineWitness
 from simulator.model.event_loop import EventLoop
 from simulator.model.gate_like import GateLike, wake_limits
 from simulator.model.invariants import QueueWitness
+from simulator.model.promises import PromiseWitness
 from simulator.model.scenario import Scenario
 from tornado_frontdoor.core.decisions import (
     Admit,
@@ -80,6 +81,7 @@ class CheckedGate:
             cooling_limit_s=COOLING_LIMIT_S,
             tolerance_s=_ROUNDING_S,
         )
+        self._promises = PromiseWitness(scenario.places_for_returns)
         self._engine: EngineWitness | None = None
         self._arrivals = 0
         self._depth: SleepDepth | None = None
@@ -97,7 +99,9 @@ class CheckedGate:
     def arrive(self, ticket: Ticket) -> Sequence[Decision]:
         """Pass on and judge."""
         self._arrivals += 1
-        self._queue.arrived(self._loop.time_s, self._arrivals, ticket.weight)
+        now = self._loop.time_s
+        kept = self._promises.most_kept(ticket.token, now)
+        self._queue.arrived(now, self._arrivals, ticket.weight, kept)
         decisions = self._gate.arrive(ticket)
         self._note("arrived", ticket.number)
         return self._judged(decisions)
@@ -142,6 +146,10 @@ class CheckedGate:
             if isinstance(decision, Changed):
                 self._judge_engine(decision.state)
         self._queue.decided(now, decisions)
+        for decision in decisions:
+            if isinstance(decision, Refuse):
+                refusal = decision.refusal
+                self._promises.promised(decision.ticket.token, now, refusal.retry_after_s)
         self._queue.settled(now)
         self._queue.agree(self._gate.in_flight, self._gate.queued, self._gate.cooling)
         for move in moves:

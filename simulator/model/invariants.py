@@ -6,7 +6,8 @@ in their order; `settled` closes the event. `LawError.law` is the number of the 
 
 1. In flight and cooling never exceed the cap; inside never exceeds cap + queue.
 2. Admission is in arrival order among those that did not leave or expire.
-3. Nobody waits, or is turned away as one too many, beside a free slot of an awake engine.
+3. Nobody waits beside a free slot of an awake engine; nobody is turned away as one too many beside
+   a free slot or a free place, unless that is kept for one who is due.
 4. Each ticket ends exactly once, with one outcome, and the books agree with the gauges.
 5. Nobody waits past their deadline; nobody is sent away before it; so too for slots that cool.
 6. At every rest, in flight + cooling + waiting = 0 and the engine's own running + waiting = 0.
@@ -79,6 +80,7 @@ class QueueWitness:
         self._cooling_limit_s = cooling_limit_s
         self._used = 0
         self._newcomer: int | None = None
+        self._kept = self._least_kept = 0
         self._overdue: int | None = None
         self._slot_may_come_free = False
         self._somebody_expired = self._slot_has_cooled = False
@@ -93,13 +95,19 @@ class QueueWitness:
 
     # What happens to a gate
 
-    def arrived(self, now: float, number: int, weight: int = 1) -> None:
-        """Note a new ticket; its decision, if any, follows before `settled`."""
+    def arrived(
+        self, now: float, number: int, weight: int = 1, kept: int = 0, least_kept: int = 0
+    ) -> None:
+        """Note a new ticket; its decision, if any, follows before `settled`.
+
+        `kept` is how many of the last places may be kept from it, `least_kept` how many must be.
+        """
         self._pass(now)
         if number in self._queued or number in self._in_flight or number in self._cooling:
             raise LawError(4, f"ticket {number} arrives while it is inside")
         self.arrivals += 1
         self._newcomer = number
+        self._kept, self._least_kept = kept, least_kept
         self._queued[number] = _Waiter(weight, now, self._awake_s, self._paused_s)
 
     def ended(self, now: float, number: int, outcome: Outcome) -> None:
@@ -254,7 +262,8 @@ class QueueWitness:
         self._looks_at_cooling = True
         queued = len(self._queued)
         self.queued_max = max(self.queued_max, queued)
-        if newcomer in self._queued and queued > self._places():
+        kept = 0 if self._paused else self._least_kept
+        if newcomer in self._queued and queued > self._places() - kept:
             raise LawError(1, f"ticket {newcomer} waits, and the queue is longer than its limit")
         if overdue in self._queued or overdue in self._in_flight:
             raise LawError(5, f"ticket {overdue} was past its limit and is inside")
@@ -356,7 +365,7 @@ class QueueWitness:
         if number != self._newcomer:
             raise LawError(4, f"ticket {number} lost its place in the queue")
         fits = not self._paused and not self._queued and self._used + waiter.weight <= self._cap
-        if fits or len(self._queued) < self._places():
+        if fits or len(self._queued) < self._places() - (0 if self._paused else self._kept):
             raise LawError(3, f"ticket {number} is refused as one too many, and there is room")
 
     def _judge_wait(

@@ -36,7 +36,7 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig
 from tornado_frontdoor.core.replicas import Replicas
-from tornado_frontdoor.core.request import TicketState, UpstreamKey
+from tornado_frontdoor.core.request import CallerFacts, TicketState, UpstreamKey
 from tornado_frontdoor.engines.base import Report, StepResult
 from tornado_frontdoor.engines.vllm import KIND
 
@@ -56,7 +56,10 @@ SIMULATED = UpstreamKey("simulated")
 def new_gate(scenario: Scenario, loop: EventLoop, streams: Streams) -> Gate:
     """Return the production gate on simulated time."""
     limits = AdmissionLimits(
-        cap=scenario.cap, queue=scenario.queue, queue_timeout_s=scenario.timeout_s
+        cap=scenario.cap,
+        queue=scenario.queue,
+        queue_timeout_s=scenario.timeout_s,
+        return_places=scenario.places_for_returns,
     )
     pacing = Random(int(streams.of(Purpose.PACING).integers(1 << 62)))
     nap = (
@@ -94,6 +97,7 @@ class SimulatedRun:
         plain = scenario.always_has_slots and not scenario.terminating
         self._record = None if plain else self.records.served
         self._retry = scenario.retry
+        self._comes_back = scenario.retry.kind != "none"
         self._hang_up = scenario.hang_up
         self._armed_s = inf
         self._index = 0
@@ -145,6 +149,8 @@ class SimulatedRun:
         if following > self._mark:
             self._mark = self.records.mark(following - 1, request[0])
         attempt = Attempt(request, following - 1)
+        if self._comes_back:
+            attempt.caller = CallerFacts(token=following)
         if self._engine is not None:
             self._enter(attempt)
             return
@@ -243,11 +249,13 @@ class SimulatedRun:
 
     def _refused(self, attempt: Attempt, refusal: Refusal) -> None:
         self.records.refused(attempt)
-        if self._retry.kind != "none" and refusal.reason is not Reason.BAD_REQUEST:
+        if self._comes_back and refusal.reason is not Reason.BAD_REQUEST:
             streams = self._streams
             place = (streams.seed, streams.replication, Purpose.LATE, 0, attempt.index)
             pause_s = self._retry.pause(
-                refusal.retry_after_s, attempt.attempts, unit(*place, attempt.attempts)
+                self._scenario.advice.told_s(refusal.retry_after_s),
+                attempt.attempts,
+                unit(*place, attempt.attempts),
             )
             if pause_s is not None:
                 at_s = self._loop.time_s + pause_s

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.traffic.distributions import NEVER, Distribution
-from simulator.traffic.retries import NO_RETRY, Retry
+from simulator.traffic.retries import NO_RETRY, TOLD, Advice, Retry
 from simulator.traffic.service import Service
 from simulator.traffic.streams import Streams
 from simulator.traffic.workload import Arrivals, Burst, Closed, Replay
+from tornado_frontdoor.core.limits import default_return_places
 
 Balancing = Literal["least", "random", "round-robin"]
 
@@ -37,7 +38,7 @@ class Scenario:
     `slots` are those of each replica. `requests` None: as many as the arrivals have. The first
     `warmup` requests fill the system and are not measured. `hang_up` is the share of clients that
     leave after an evenly spread part of their answer; the engine works on for `cooling_s` until it
-    has noticed, and the slot is not given on before.
+    has noticed, and the slot is not given on before. `return_places` None: half of the queue.
     """
 
     cap: int
@@ -49,6 +50,8 @@ class Scenario:
     slots: int = 8
     balancing: Balancing = "least"
     retry: Retry = NO_RETRY
+    advice: Advice = TOLD
+    return_places: int | None = None
     patience: Distribution = NEVER
     hang_up: float = 0.0
     cooling_s: float = 0.0
@@ -60,6 +63,13 @@ class Scenario:
     def terminating(self) -> bool:
         """Whether the run ends with its last request rather than sampling a steady state."""
         return isinstance(self.arrivals, Burst)
+
+    @property
+    def places_for_returns(self) -> int:
+        """How many of the last places are kept for those who come back when told."""
+        if self.return_places is None:
+            return default_return_places(self.queue)
+        return min(self.return_places, self.queue)
 
     @property
     def random(self) -> bool:

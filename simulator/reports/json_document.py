@@ -56,6 +56,7 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
         "replicas": scenario.replicas,
         "pick": scenario.balancing,
         "retry": str(scenario.retry),
+        **_returning(scenario),
         "patience": _law_text(scenario.patience),
         "hang_up": scenario.hang_up,
         "cooling_s": scenario.cooling_s,
@@ -81,6 +82,13 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
 
 def _law_text(law: Distribution) -> str:
     return str(law) if isfinite(law.mean) else "none"
+
+
+def _returning(scenario: Scenario) -> dict[str, object]:
+    """Return what bears on those who come back; nothing where nobody does."""
+    if scenario.retry.kind == "none":
+        return {}
+    return {"advice": str(scenario.advice), "return_places": scenario.places_for_returns}
 
 
 def _finite(value: float) -> float | None:

@@ -57,7 +57,6 @@ class Retry:
         if attempts > SDK_RETRIES:
             return None
         if told_s is not None and told_s > 0:
-            told_s = min(told_s, LONGEST_TOLD_S)
             too_long = self.kind == "openai" and told_s > OPENAI_HONOURS_S
             return None if too_long else told_s
         backoff_s = min(SDK_FIRST_BACKOFF_S * (1 << (attempts - 1)), SDK_LONGEST_BACKOFF_S)
@@ -73,4 +72,26 @@ class Retry:
                 return kind
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What refused clients are told: what the gate promises, the same for all, or nothing."""
+
+    kind: Literal["promise", "const", "none"] = "promise"
+    pause_s: float = 0.0
+
+    def told_s(self, promised_s: float | None) -> float | None:
+        """Return what a client is told whom the gate promised an instant."""
+        match self.kind:
+            case "promise":
+                return None if promised_s is None else min(promised_s, LONGEST_TOLD_S)
+            case "const":
+                return self.pause_s
+            case "none":
+                return None
+
+    def __str__(self) -> str:
+        return f"const:{self.pause_s:g}" if self.kind == "const" else self.kind
+
+
+TOLD = Advice()
 NO_RETRY = Retry(kind="none")

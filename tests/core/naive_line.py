@@ -71,8 +71,11 @@ class NaiveLine:
 
     # What happens
 
-    def arrive(self, weight: int, now: float) -> list[Seen]:
-        """What is due comes first; what that frees goes to the line; then comes the new one."""
+    def arrive(self, weight: int, now: float, kept: int = 0) -> list[Seen]:
+        """What is due comes first; what that frees goes to the line; then comes the new one.
+
+        The last `kept` places are not for it, unless the engine is not awake.
+        """
         self._let_time_pass(now)
         told = self._due()
         self.arrivals += 1
@@ -83,7 +86,7 @@ class NaiveLine:
             return [*told, Seen(number, Reason.BAD_REQUEST)]
         self.waiting.append(Waiter(number, weight))
         let_in = self._let_in()
-        room = self.queue
+        room = self.queue if self.paused else self.queue - kept
         if self.paused and self.cap < inf:
             room += max(0, int(self.cap) - self.used)
         if not let_in and len(self.waiting) > room:

@@ -160,8 +160,17 @@ _COOLING = {
     "new limits forget the cool": Patch("change_limits", _COOL_UNTIL),
 }
 
+_KEPT = {
+    "a kept place is for everybody": Patch("arrive", "(0 if self._paused else kept)", "0"),
+    "a place is kept while paused": Patch("arrive", "(0 if self._paused else kept)", "kept"),
+    "one kept place too many": Patch("arrive", "else kept)", "else kept + 1)"),
+    "a slot is kept too": Patch(
+        "arrive", "and self._fits(weight)", "and self._fits(weight + kept)"
+    ),
+}
+
 PLANTED: Mapping[str, Patch] = MappingProxyType(
-    _EIGHTEEN | _SEVEN | _OURS | _LIMITS_SEEN_EARLIER | _COOLING
+    _EIGHTEEN | _SEVEN | _OURS | _LIMITS_SEEN_EARLIER | _COOLING | _KEPT
 )
 
 

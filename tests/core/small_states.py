@@ -105,6 +105,7 @@ class World:
         if self.model.arrivals < TICKETS:
             yield "arrive", 1
             yield "arrive", 2
+            yield "arrive, one place kept", 1
         for number in self.tickets:
             yield "finish", number
             yield "cool", number
@@ -140,11 +141,11 @@ class World:
             return [], []
         if event == "expire at the deadline":
             return self._expire_at_the_deadline()
-        if event == "arrive":
-            ticket = Ticket(int(value))
-            moves = self.line.arrive(ticket, self.now)
+        if event.startswith("arrive"):
+            ticket, kept = Ticket(int(value)), int(event != "arrive")
+            moves = self.line.arrive(ticket, self.now, kept=kept)
             self.tickets[ticket.number] = ticket
-            return seen(moves), self.model.arrive(ticket.weight, self.now)
+            return seen(moves), self.model.arrive(ticket.weight, self.now, kept)
         if event == "finish":
             self.gone = self.tickets.pop(int(value))
             moves = self.line.finish(self.gone, self.now)

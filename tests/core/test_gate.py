@@ -167,7 +167,7 @@ class TestReturnTimes:
         door = gate(clock)
         come(door)
         waiting, _ = come(door)
-        clock.advance(1.5)
+        clock.advance(0.5)
         door.finish(waiting, Outcome.CLIENT_GONE_QUEUED)
         come(door)
         assert refusals(come(door)[1])[0].refusal.retry_after_s == 2.0

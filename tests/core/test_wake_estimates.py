@@ -3,7 +3,8 @@
 import pytest
 
 from tornado_frontdoor.core.decisions import SleepDepth
-from tornado_frontdoor.core.retry_after import FIRST_GUESSES_S, SHORTEST_S, WakeEstimates
+from tornado_frontdoor.core.retry_after import FIRST_GUESSES_S, WakeEstimates
+from tornado_frontdoor.core.return_book import SHORTEST_S
 
 DEEP = SleepDepth.OFFLOADED
 

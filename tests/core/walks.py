@@ -55,6 +55,8 @@ class Walk:
         self.grid_s = self.rng.choice((1.0, 0.5, 0.25, None))
         self.punctual = self.rng.random() < 0.7
         self.now = 0.0
+        self.places = Random(-1 - seed)  # of its own: half the walks are as they were without
+        self.keeps_places = self.places.random() < 0.5
         limits = self._draw_limits()
         self.line = controller(limits)
         exact = self.grid_s is not None
@@ -92,14 +94,18 @@ class Walk:
     def arrive(self) -> Ticket:
         """Someone comes."""
         ticket = Ticket(self.rng.choice((1, 1, 1, 2, 3)))
-        moves = self.line.arrive(ticket, self.now)
+        kept = self.places.choice((0, 1, 2, 9)) if self.keeps_places else 0
+        places = self.line.limits.queue
+        moves = self.line.arrive(ticket, self.now, kept=kept)
         self.inside[ticket.number] = ticket
         self._judge(
-            f"arrive {ticket.number}x{ticket.weight}",
+            f"arrive {ticket.number}x{ticket.weight} without {kept}",
             moves,
-            lambda witness: witness.arrived(self.now, ticket.number, ticket.weight),
-            lambda model: model.arrive(ticket.weight, self.now),
+            lambda witness: witness.arrived(self.now, ticket.number, ticket.weight, kept, kept),
+            lambda model: model.arrive(ticket.weight, self.now, kept),
         )
+        turned_away = ticket.state is TicketState.GONE
+        self.met["a place was kept"] += turned_away and 0 < places - self.line.queued <= kept
         return ticket
 
     def come_and_go(self) -> None:

@@ -191,3 +191,49 @@ def test_a_broken_stream_raises(knobs: dict[str, Any]) -> None:
             assert door.outcomes == ["upstream_error"]
 
     asyncio.run(scenario())
+
+
+async def _crowd_of_sdks(door: Doorway, count: int) -> list[float]:
+    """Let as many clients ask at once, with their default retries; return how long each took."""
+    base_url = f"http://127.0.0.1:{door.port}/v1"
+    sdks = [openai.AsyncOpenAI(base_url=base_url, api_key=f"key-{n}") for n in range(count)]
+
+    async def ask(sdk: openai.AsyncOpenAI) -> float:
+        began_s = monotonic()
+        await sdk.chat.completions.create(model="reasoning", messages=HI)
+        return monotonic() - began_s
+
+    try:
+        return await asyncio.gather(*(ask(sdk) for sdk in sdks))
+    finally:
+        await asyncio.gather(*(sdk.close() for sdk in sdks))
+
+
+def test_a_small_crowd_of_clients_is_served_by_their_default_retries() -> None:
+    """Two run, two wait, four are sent away and come back each at an instant of its own."""
+
+    async def scenario() -> None:
+        async with doorway({"hold": 0.2}, cap=2, queue=2, slots=4) as door:
+            took_s = await _crowd_of_sdks(door, 8)
+            assert len(took_s) == 8
+            assert door.outcomes.count("served") == 8
+            assert door.outcomes.count("queue_full") >= 4
+            assert door.gate.came_back >= 4
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
+def test_forty_clients_of_two_seconds_each_are_all_served_by_their_default_retries() -> None:
+    """The second crowd meets a front door that knows its drain; 40 take at least 13.3 s."""
+
+    async def scenario() -> None:
+        async with doorway({"hold": 2}) as door:
+            first = sorted(await _crowd_of_sdks(door, 40))
+            second = sorted(await _crowd_of_sdks(door, 40))
+            assert door.outcomes.count("served") == 80
+            print(f"p95 of the first crowd {first[37]:.1f} s, of the second {second[37]:.1f} s")
+            print(f"came back {door.gate.came_back}, refused {door.outcomes.count('queue_full')}")
+            assert second[37] < 20
+
+    asyncio.run(scenario())

@@ -25,6 +25,7 @@ CONTRACTS = {
 
 MAY_BE_IMPORTED_BY_CORE = {
     *("dataclasses", "enum", "collections", "typing", "math", "heapq"),
+    "bisect",  # lists that stay in order
     "fnmatch",  # names are matched with globs
     "hashlib",  # one key goes to one replica, in every process
     "reprlib",  # values of any size are shown in a line

@@ -53,6 +53,7 @@ def simulated(given: Mapping[str, Any]) -> Mapping[str, Any]:
         raise UsageError([f"--config: {path}: {key} has no admission table: there is no cap"])
     taken = {"--upstream": key, "--timeout": f"{upstream.admission.queue_timeout_s:g}"}
     taken |= {"--cap": str(upstream.admission.cap), "--queue": str(upstream.admission.queue)}
+    taken["--return-places"] = str(upstream.admission.places_for_returns)
     if not given.get("--replicas"):
         taken["--slots"] = str(upstream.admission.slots)
     sleep = upstream.sleep

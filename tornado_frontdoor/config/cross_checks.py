@@ -27,6 +27,7 @@ def find_contradictions(data: Data, raw: Data) -> Iterator[Found]:
         own = _table(_table(raw, "upstreams"), key)
         yield from _replicas(key, upstream, own)
         yield from _admission(key, _table(upstream, "admission"), _slots(upstream))
+        yield from _return_places(key, _table(upstream, "admission"))
         yield from _process(key, upstream, own)
         yield from _sleep(key, upstream, own, clustered="cluster" in raw)
     yield from _addresses(data)
@@ -109,6 +110,15 @@ def _slots(upstream: Data) -> int | None:
         return sum(int(replica.slots) for replica in replicas)
     slots: int = _table(upstream, "admission").get("slots", 0)
     return slots or None
+
+
+def _return_places(key: str, admission: Data) -> Iterator[Found]:
+    places, queue = admission.get("return_places"), admission.get("queue")
+    if places is not None and queue is not None and places > queue:
+        yield (
+            ("upstreams", key, "admission", "return_places"),
+            f"must be at most queue ({queue}), not {places}",
+        )
 
 
 def _admission(key: str, admission: Data, slots: int | None) -> Iterator[Found]:

@@ -181,6 +181,7 @@ class AdmissionTable(Table):
     cap = Whole(1, SEQUENCES_MAX, required=True)
     queue = Whole(0, PLACES_MAX, required=True)
     queue_timeout_s = Number(above=0, most=YEAR_S, required=True)
+    return_places = Whole(0, PLACES_MAX)
 
 
 class SleepTable(Table):

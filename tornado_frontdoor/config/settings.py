@@ -13,6 +13,7 @@ from typing import Literal
 from tornado_frontdoor.config.address import Address
 from tornado_frontdoor.config.admin_token import read_token
 from tornado_frontdoor.core.catalog import Catalog, Routes, Target, Traits
+from tornado_frontdoor.core.limits import default_return_places
 from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.engines import DEFAULT_KIND
 
@@ -100,6 +101,14 @@ class AdmissionSettings:
     cap: int
     queue: int
     queue_timeout_s: float
+    return_places: int | None = None
+    """None: half of the queue."""
+
+    @property
+    def places_for_returns(self) -> int:
+        """Places that are kept for those who come back when told."""
+        half = default_return_places(self.queue)
+        return half if self.return_places is None else self.return_places
 
     @property
     def headroom(self) -> int:

@@ -75,6 +75,7 @@ class AdmissionController:
         self._paused_since_s = 0.0
         self._paused_total_s = 0.0
         self._quiet_until_s = -inf  # nobody's limit is earlier: they come in order, head first
+        self._changed_s = 0.0
         self.duplicate_finishes = 0
         self._take(limits)
 
@@ -119,6 +120,12 @@ class AdmissionController:
         """The one who has waited longest."""
         return next(iter(self._queue.values()), None)
 
+    def full_for_s(self, now: float) -> float | None:
+        """Return for how long all slots are taken since one was last given or came free."""
+        if self._paused or (self._used < self._cap and not self._queue):
+            return None
+        return now - self._changed_s
+
     def waiting(self) -> tuple[Ticket, ...]:
         """Return the queue, head first."""
         return tuple(self._queue.values())
@@ -135,13 +142,19 @@ class AdmissionController:
     # What can happen
 
     def arrive(
-        self, ticket: Ticket, now: float, waited_s: float = 0.0, barred: Reason | None = None
+        self,
+        ticket: Ticket,
+        now: float,
+        waited_s: float = 0.0,
+        barred: Reason | None = None,
+        kept: int = 0,
     ) -> Sequence[AdmissionEvent]:
         """Put a new ticket into flight, into the queue, or turn it away.
 
         `waited_s`: what it has waited in the queue of an earlier owner of this gate; those come
         first and in their order, so that nobody behind them has waited for longer. `barred`: why it
-        is turned away in any case.
+        is turned away in any case. `kept`: how many of the last places are not for it; while paused
+        they are for everybody.
         """
         if ticket.state is not _NEW:
             raise TicketError(f"{ticket!r} has arrived before")
@@ -163,7 +176,7 @@ class AdmissionController:
         elif not self._paused and not self._queue and self._fits(weight):
             self._let_in(ticket, now)
             events.append(_new(Admit, (ticket, waited_s, 0.0)))
-        elif len(self._queue) < self._places():
+        elif len(self._queue) < self._places() - (0 if self._paused else kept):
             ticket.state = _QUEUED
             if waited_s:
                 self._quiet_until_s = -inf
@@ -191,6 +204,7 @@ class AdmissionController:
         state = ticket.state
         if state is _IN_FLIGHT:
             self._give_back(ticket)
+            self._changed_s = now
             assert self._used >= 0
         elif state is _QUEUED:
             del self._queue[ticket.number]
@@ -251,6 +265,7 @@ class AdmissionController:
         self._cool_until(now, events)
         self._expire_before(now, events)  # by the clock that ran until now
         self._paused_total_s += now - self._paused_since_s
+        self._changed_s = now
         self._paused = False
         self._quiet_until_s = -inf
         self._expire_before(now, events)  # a shorter queue_timeout_s may have come meanwhile
@@ -308,7 +323,7 @@ class AdmissionController:
 
     def _let_in(self, ticket: Ticket, now: float) -> None:
         ticket.state = _IN_FLIGHT
-        ticket.admitted_s = now
+        ticket.admitted_s = self._changed_s = now
         self._used += ticket.weight
         if self._replicas is not None:
             self._replicas.place(ticket)

@@ -42,7 +42,8 @@ from tornado_frontdoor.core.refusals import (
 )
 from tornado_frontdoor.core.replicas import Engines, Replicas
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, WakeTerms
-from tornado_frontdoor.core.retry_after import Randomness, RetryAfterEstimator, WakeEstimates
+from tornado_frontdoor.core.retry_after import DrainRate, WakeEstimates
+from tornado_frontdoor.core.return_book import Randomness, ReturnBook
 from tornado_frontdoor.core.room_seat import RoomSeat
 from tornado_frontdoor.core.sleep_config import GateError, SleepConfig
 from tornado_frontdoor.core.standing import Standing
@@ -80,7 +81,9 @@ class Gate(GateReader):
         self._clock = clock
         self.replicas = replicas
         self._admission = AdmissionController(limits, replicas)
-        self._pacer = RetryAfterEstimator(rng)
+        self._drain_rate = DrainRate()
+        self._returns = ReturnBook(rng)
+        self._due = self._returns.due
         self._wake: WakeStateMachine | None = None
         self._estimates = WakeEstimates(nap.learned_s if nap else None)
         self._last_request_s: float | None = None
@@ -104,10 +107,12 @@ class Gate(GateReader):
         counts = terms is None or terms.counts
         if counts:
             self._last_request_s = now
+        kept = self._kept_from(ticket, now) if self._due else 0
         if self._wake is None:
-            return self._decide(self._admission.arrive(ticket, now, waited_s), now)
+            return self._decide(self._admission.arrive(ticket, now, waited_s, None, kept), now)
         closed = self._close(now)  # first: whom that bars is not let in
-        moves = [*closed, *self._admission.arrive(ticket, now, waited_s, self._bar(terms))]
+        bar = self._bar(terms)
+        moves = [*closed, *self._admission.arrive(ticket, now, waited_s, bar, kept)]
         if counts:
             self._wake.touch(now)
         return self._settle(self._wake, moves, (), now)
@@ -266,13 +271,20 @@ class Gate(GateReader):
         stray = terms is not None and not terms.wakes and self._admission.paused
         return Reason.MODEL_ASLEEP if stray or wake.standing.asleep else None
 
+    def _kept_from(self, ticket: Ticket, now: float) -> int:
+        """Return how many of the last places are for others than this newcomer."""
+        if self._returns.take_up(ticket.token, now):
+            return 0
+        places = self._admission.limits.return_places
+        return self._returns.kept(now, self._drain_interval_s(now), places)
+
     def _observe(self, ticket: Ticket, now: float) -> bool:
         """Note that a ticket ends; tells whether it was in flight."""
         if ticket.terms is None or ticket.terms.counts:
             self._last_request_s = now
         if ticket.state is not _IN_FLIGHT:
             return False
-        self._pacer.observe(now - ticket.admitted_s)
+        self._drain_rate.observe(now - ticket.admitted_s, self._admission.full_for_s(now))
         return True
 
     def _ended(
@@ -431,7 +443,7 @@ class Gate(GateReader):
             return self._asleep(self._wake, now)
         limits, weight = self._admission.limits, turned.ticket.weight
         return admission_refusal(
-            turned.reason, self.key, weight, limits, lambda: self._retry_after_s(now)
+            turned.reason, self.key, weight, limits, lambda: self._promise_s(turned.ticket, now)
         )
 
     def _not_awake(self, wake: WakeStateMachine, now: float) -> Refusal:
@@ -447,7 +459,7 @@ class Gate(GateReader):
         what = self._seat.what_it_does(self._estimates.late_s(depth, now - began_s))
         retry_after_s = wake.policy.retry_after_s(depth)
         refusal = waking_refusal(depth, self.key, self._hold_s, retry_after_s, left_s, failed, what)
-        return_s = self._pacer.wake_return_s(now, max(left_s, failed[1] if failed else 0.0))
+        return_s = self._returns.wake_return_s(now, max(left_s, failed[1] if failed else 0.0))
         return refusal._replace(return_s=return_s)
 
     def _asleep(self, wake: WakeStateMachine | None, now: float) -> Refusal:
@@ -458,11 +470,11 @@ class Gate(GateReader):
             return asleep_refusal(self.key, self.state, depth, self.expected_wait_s(0))
         left_s = max(order.until_s - now, 0.0)
         refusal = held_refusal(self.key, order, depth, left_s)
-        return refusal._replace(return_s=self._pacer.wake_return_s(now, left_s))
+        return refusal._replace(return_s=self._returns.wake_return_s(now, left_s))
 
-    def _retry_after_s(self, now: float) -> float:
-        cap = self._admission.limits.cap or 1
-        return self._pacer.retry_after_s(now, cap, self._admission.queued)
+    def _promise_s(self, ticket: Ticket, now: float) -> float:
+        interval_s, queued = self._drain_interval_s(now), self._admission.queued
+        return self._returns.promise_s(ticket.token, now, interval_s, queued)
 
 
 def _wakes_nobody(ticket: Ticket) -> bool:

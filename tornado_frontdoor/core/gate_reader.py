@@ -7,7 +7,8 @@ from tornado_frontdoor.core.clock import Clock
 from tornado_frontdoor.core.decisions import EngineState, SleepDepth
 from tornado_frontdoor.core.replicas import Replicas
 from tornado_frontdoor.core.request import Ticket, UpstreamKey
-from tornado_frontdoor.core.retry_after import RetryAfterEstimator, WakeEstimates
+from tornado_frontdoor.core.retry_after import DrainRate, WakeEstimates
+from tornado_frontdoor.core.return_book import ReturnBook
 from tornado_frontdoor.core.room_seat import RoomSeat
 from tornado_frontdoor.core.standing import NOTHING, Standing
 from tornado_frontdoor.core.wake.machine import WakeStateMachine
@@ -23,7 +24,8 @@ class GateReader:
     _clock: Clock
     _estimates: WakeEstimates
     _last_request_s: float | None
-    _pacer: RetryAfterEstimator
+    _drain_rate: DrainRate
+    _returns: ReturnBook
     _seat: RoomSeat
     _wake: WakeStateMachine | None
 
@@ -58,10 +60,42 @@ class GateReader:
         head = self._admission.head
         return None if head is None else self._clock.now() - head.arrived_s
 
+    @property
+    def drain_interval_s(self) -> float:
+        """The mean time between two slots coming free while all are taken, by what was seen."""
+        return self._drain_interval_s(self._clock.now())
+
+    def _drain_interval_s(self, now: float) -> float:
+        full_s = self._admission.full_for_s(now) or 0.0
+        return self._drain_rate.interval_s(self._admission.limits.cap or 1, full_s)
+
+    @property
+    def returns_expected(self) -> int:
+        """Refused callers who were told an instant that has not passed."""
+        return len(self._returns)
+
+    @property
+    def returns_kept(self) -> int:
+        """Places of the queue that are kept for them now."""
+        if not self._returns or self._admission.paused:
+            return 0
+        now = self._clock.now()
+        return self._returns.kept(now, self._drain_interval_s(now), self.limits.return_places)
+
+    @property
+    def came_back(self) -> int:
+        """How many came back about when they were told, so far."""
+        return self._returns.came_back
+
+    @property
+    def stayed_away(self) -> int:
+        """How many did not, so far."""
+        return self._returns.stayed_away
+
     def expected_wait_s(self, place: int) -> float:
         """Return how long whoever is at a place in line (1: next) will wait, by what was seen."""
-        cap, wake = self.limits.cap, self._wake
-        wait_s = place * self._pacer.interval_s(cap) if cap else 0.0
+        wake = self._wake
+        wait_s = place * self.drain_interval_s if self.limits.cap else 0.0
         if wake is None or wake.depth is None:
             return wait_s
         began_s = wake.transition.began_s if wake.transition else None

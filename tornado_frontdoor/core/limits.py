@@ -6,6 +6,11 @@ COOLING_LIMIT_S = 2.0
 """Longer than any engine was seen to need: llama.cpp looks after its clients once a second."""
 
 
+def default_return_places(queue: int) -> int:
+    """Return how many of a queue's places are kept for those who come back, unless told."""
+    return queue // 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionLimits:
     """What one gate may hold. No limit of a wait or a crowd has a default: it would be a surprise.
@@ -20,6 +25,8 @@ class AdmissionLimits:
     """Places in the queue (>= 0)."""
     queue_timeout_s: float
     """Longest wait for a slot of an awake engine (> 0)."""
+    return_places: int = 0
+    """How many of the last places are kept for those who come back when they were told (>= 0)."""
     cooling_limit_s: float = COOLING_LIMIT_S
     """How long a slot stays taken whose engine gives no sign that it has let go (>= 0)."""
 
@@ -30,5 +37,7 @@ class AdmissionLimits:
             raise ValueError(f"queue must be at least 0, not {self.queue}")
         if not self.queue_timeout_s > 0:
             raise ValueError(f"queue_timeout_s must be above 0, not {self.queue_timeout_s}")
+        if not 0 <= self.return_places <= self.queue:
+            raise ValueError(f"return_places must be 0 to {self.queue}, not {self.return_places}")
         if not self.cooling_limit_s >= 0:
             raise ValueError(f"cooling_limit_s must be at least 0, not {self.cooling_limit_s}")

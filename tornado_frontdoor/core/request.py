@@ -1,5 +1,6 @@
 """What a caller asked for, in no dialect, and the ticket that stands for it in a queue."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import NamedTuple, NewType
@@ -49,6 +50,13 @@ class WakeTerms(NamedTuple):
     request_id: str = ""
 
 
+class CallerFacts(NamedTuple):
+    """What a gate may know of who asks: nothing but what its decisions rest on."""
+
+    token: Hashable = None
+    """Equal for each try of one request, and different from others'; None: not known."""
+
+
 class TicketState(IntEnum):
     """Where a ticket is. `core/admission.py` has the table of moves."""
 
@@ -70,8 +78,8 @@ class Ticket:
     Only the AdmissionController writes to it. `number` is its order of arrival at the gate;
     `paused_s` is how long it waited for a wake when its limit came; `replica` names the engine that
     was picked for it, where there are several, `affinity` (the driver's) what it has in common with
-    others that should be on the same one; `terms` and `request_id` are the driver's too;
-    None are the usual terms.
+    others that should be on the same one; `caller`, `terms` and `request_id` are the driver's too;
+    None are the usual terms, and a caller of whom nothing is known.
     Raises ValueError for a weight below 1, which would lift the cap.
     """
 
@@ -80,6 +88,7 @@ class Ticket:
         "affinity",
         "arrived_s",
         "awake_mark_s",
+        "caller",
         "cooling_since_s",
         "number",
         "paused_mark_s",
@@ -106,7 +115,13 @@ class Ticket:
         self.replica: str | None = None
         self.affinity: bytes | None = None
         self.terms: WakeTerms | None = None
+        self.caller: CallerFacts | None = None
         self.request_id = ""
+
+    @property
+    def token(self) -> Hashable:
+        """By what its tries are known to be one request; None: by nothing."""
+        return None if self.caller is None else self.caller.token
 
     def __repr__(self) -> str:
         return f"<Ticket {self.number} weight={self.weight} {self.state.name}>"

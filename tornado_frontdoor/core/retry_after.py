@@ -1,82 +1,57 @@
-"""When a refused client should come back, and how long a wake takes: from what was observed.
-
-SDKs obey `Retry-After` to the second and add no jitter of their own, so one constant value brings
-the whole crowd back in one instant. Each refusal therefore gets a return time of its own, one mean
-slot interval after the last one promised, no sooner than the queue as it stands can have drained.
-"""
+"""How fast a gate drains and how long a wake takes: from what was observed."""
 
 from collections.abc import Mapping
 from math import inf
-from typing import Protocol
 
 from tornado_frontdoor.core.decisions import SleepDepth
 
-SHORTEST_S = 1.0
-LONGEST_S = 59.0
-"""OpenAI's older SDKs ignore more than 60 s, its newer ones give up above 120 s."""
-
 _FIRST_INTERVAL_S = 1.0
 """Assumed between two free slots until the first one was seen to come free."""
-_WAKE_GAP_S = 0.1
-"""Between two who come back for one wake: the queue takes them in, they need no slot each."""
 _WEIGHT_OF_NEWEST = 0.1
 """Share of the newest observation in the moving mean, once ten were made."""
 _MANY = 10
+_KEPT_OF_ENDS = 1 - 1 / 32
+_GUESS_COUNTS = 2.0
+"""For so many ends counts what was guessed before any was seen."""
 
 
-class Randomness(Protocol):
-    """What pacing needs of a `random.Random`; the core draws no number of its own."""
+class DrainRate:
+    """How fast a full house empties: what ended while every slot was taken, over that time.
 
-    def uniform(self, a: float, b: float) -> float:
-        """Return a number between `a` and `b`."""
-        ...
+    Of the newest 32 ends or so; the time since the last of them counts too, so that an engine that
+    ends nothing is believed slower by the minute. Before anything was seen end, the mean time for
+    which slots were held stands in for it.
+    """
 
-
-class RetryAfterEstimator:
-    """Observes how long slots are held; promises return times. One for each gate."""
-
-    def __init__(self, rng: Randomness) -> None:
-        self._rng = rng
+    def __init__(self) -> None:
         self._observed = 0
         self._mean_slot_s = 0.0
-        self._promised_s = 0.0
-        self._wake_promised_s = 0.0
+        self.ends = 0.0
+        """Those that count, the newest in full."""
+        self._full_s = 0.0
 
-    def observe(self, slot_s: float) -> None:
-        """Take the time for which a slot was held that has just come free."""
+    def observe(self, slot_s: float, full_s: float | None) -> None:
+        """Take the time for which a slot was held that comes free.
+
+        `full_s`: for how long every slot was taken since the last of them was given or came free;
+        None: there was a free one.
+        """
         self._observed = observed = self._observed + 1
         share = _WEIGHT_OF_NEWEST if observed >= _MANY else 1 / observed
         self._mean_slot_s += share * (slot_s - self._mean_slot_s)
+        if full_s is not None:
+            self.ends = self.ends * _KEPT_OF_ENDS + 1.0
+            self._full_s = self._full_s * _KEPT_OF_ENDS + full_s
 
-    def interval_s(self, cap: int) -> float:
-        """Return the mean time between two slots coming free when all `cap` are taken."""
-        return self._mean_slot_s / cap if self._observed else _FIRST_INTERVAL_S
+    def interval_s(self, cap: int, full_s: float = 0.0) -> float:
+        """Return the mean time between two ends while all `cap` slots are taken.
 
-    def retry_after_s(self, now: float, cap: int, queued: int) -> float:
-        """Promise the next return time; 1 to 59 seconds from `now`.
-
-        Beyond 59 s no order can be kept, so the rest is spread at random over the later half.
+        `full_s` is how long that has lasted now, since the last end or grant.
         """
-        interval_s = self.interval_s(cap)
-        line_drained_s = now + (queued + 1) * interval_s
-        promise_s = max(self._promised_s + interval_s, line_drained_s, now + SHORTEST_S)
-        if promise_s - now > LONGEST_S:
-            return self._rng.uniform(LONGEST_S / 2, LONGEST_S)
-        self._promised_s = promise_s
-        # (now + 1.0) - now may come out a rounding below 1.0, and one second is the least.
-        return max(promise_s - now, SHORTEST_S)
-
-    def wake_return_s(self, now: float, left_s: float) -> float:
-        """Promise when one is to be back who was held in vain for a wake of which `left_s` is left.
-
-        Each gets another instant, so that not all come at once who were sent away at once; at most
-        59 seconds from `now`, as SDKs give up at more.
-        """
-        promise_s = max(now + left_s, self._wake_promised_s + _WAKE_GAP_S, now + SHORTEST_S)
-        if promise_s - now > LONGEST_S:
-            return self._rng.uniform(max(LONGEST_S / 2, min(left_s, LONGEST_S - 5.0)), LONGEST_S)
-        self._wake_promised_s = promise_s
-        return max(promise_s - now, SHORTEST_S)
+        guess_s = self._mean_slot_s / cap if self._observed else _FIRST_INTERVAL_S
+        seen_s, ends = _GUESS_COUNTS * guess_s + self._full_s, _GUESS_COUNTS + self.ends
+        # What it would be if the next end came now, where that is already more.
+        return max(seen_s / ends, (seen_s + full_s) / (ends + 1.0))
 
 
 FIRST_GUESSES_S: Mapping[SleepDepth, float] = {
@@ -123,7 +98,7 @@ class WakeEstimates:
         Of one that is overdue nobody knows; it is expected to take as long again as it is late.
         """
         late_s = self.late_s(depth, since_s)
-        return max(-late_s, late_s, SHORTEST_S)
+        return max(-late_s, late_s, 1.0)
 
     def late_s(self, depth: SleepDepth, since_s: float) -> float:
         """Return by how much a wake that began `since_s` ago is overdue; below 0: it is not."""

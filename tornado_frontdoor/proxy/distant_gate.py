@@ -18,7 +18,7 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.core.refusals import asleep_refusal
 from tornado_frontdoor.core.replicas import EngineReplica
-from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, WakeTerms
+from tornado_frontdoor.core.request import CallerFacts, Ticket, TicketState, UpstreamKey, WakeTerms
 from tornado_frontdoor.proxy.gate_driver import AdmissionLimits, Lease, Lingering
 
 _NOTHING: Mapping[str, Any] = {}
@@ -48,6 +48,8 @@ class GateView:
         self.waits_for: str | None = view.get("waits_for")
         self.makes_room = bool(view.get("makes_room", False))
         self.sleep_levels = frozenset(view.get("sleep_levels", ()))
+        self.returns_expected = self.returns_kept = self.came_back = self.stayed_away = 0
+        """Nobody: who asks is not told to other doors, so nobody is known again."""
         self.replicas: list[EngineReplica] | None = None
         if view.get("replicas"):
             self.replicas = [
@@ -137,6 +139,7 @@ class DistantGate:
         affinity: bytes | None = None,
         terms: WakeTerms | None = None,
         request_id: str = "",
+        caller: CallerFacts | None = None,  # noqa: ARG002 - who asks is not told to other doors
     ) -> Lease:
         """Bring a request to the gate; who wakes nobody is judged by what is known here."""
         ticket = Ticket(weight)

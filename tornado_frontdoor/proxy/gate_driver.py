@@ -26,7 +26,13 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.replicas import Engines, Replicas
-from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, WakeTerms
+from tornado_frontdoor.core.request import (
+    CallerFacts,
+    Ticket,
+    TicketState,
+    UpstreamKey,
+    WakeTerms,
+)
 from tornado_frontdoor.core.standing import Standing
 from tornado_frontdoor.engines.base import Report, StepResult
 
@@ -175,12 +181,14 @@ class GateDriver:
         affinity: bytes | None = None,
         terms: WakeTerms | None = None,
         request_id: str = "",
+        caller: CallerFacts | None = None,
     ) -> Lease:
         """Bring a new ticket to the gate; the lease knows at once if it need not wait."""
         ticket = Ticket(weight)
         ticket.affinity = affinity
         ticket.terms = terms
         ticket.request_id = request_id
+        ticket.caller = caller
         lease = Lease(self, ticket)
         self._waiting[ticket] = lease
         self._carry_out(self.gate.arrive(ticket, waited_s))

@@ -20,6 +20,7 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.core.refusals import DRAINING_RETRY_AFTER_S
 from tornado_frontdoor.core.request import Ticket, TicketState, WakeTerms
+from tornado_frontdoor.proxy.callers import caller_of
 from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.early_stream import STREAM_HEADERS, EarlyStream
@@ -73,7 +74,8 @@ class ProxiedRequest:
         self._translator = decoded.relay
         self._upstream = upstream
         self._terms = terms
-        self._lease = upstream.enter(decoded.request, terms, client.id)
+        self._caller = caller_of(client.headers, decoded.request)
+        self._lease = upstream.enter(decoded.request, terms, client.id, self._caller)
         self._transfer: Transfer | None = None
         self._over = False
         self._told = False
@@ -271,7 +273,9 @@ class ProxiedRequest:
             return True
         self._transfer = None
         self._lease.close(Outcome.UPSTREAM_ERROR)
-        self._lease = self._upstream.enter(self._request, self._terms, self._client.id)
+        self._lease = self._upstream.enter(
+            self._request, self._terms, self._client.id, self._caller
+        )
         self.enter()
         return True
 

@@ -60,6 +60,10 @@ class GateReading(NamedTuple):
     queue: int
     state: str
     oldest_wait_s: float
+    returns_expected: int = 0
+    returns_kept: int = 0
+    came_back: int = 0
+    stayed_away: int = 0
     replicas: tuple[tuple[str, int, bool], ...] = ()
     """Where there are several: address, slots taken, and whether it is picked for newcomers."""
     orders: tuple[tuple[str, str], ...] = ()
@@ -302,8 +306,8 @@ class _GateGauges(Collector):
         self._readings = readings
         self._state_names = state_names
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Yield the gauges."""
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        """Yield the gauges, and what gates have counted."""
         in_flight = _gauge("frontdoor_in_flight", "Slots of requests that are under way now")
         cooling = _gauge(
             "frontdoor_cooling", "Slots of requests that were broken off, until the engine lets go"
@@ -314,6 +318,18 @@ class _GateGauges(Collector):
         oldest = _gauge(
             "frontdoor_queue_oldest_wait_seconds",
             "How long the one in the queue waits who has waited longest; 0: nobody waits",
+        )
+        expected = _gauge(
+            "frontdoor_returns_expected",
+            "Refused callers who were told when to come back, and whose time has not passed",
+        )
+        kept = _gauge(
+            "frontdoor_return_places_kept", "Places of the queue that are kept for them now"
+        )
+        returns = CounterMetricFamily(
+            "frontdoor_returns",
+            "Refused callers who came back when they were told, or did not",
+            labels=["upstream", "result"],
         )
         state = GaugeMetricFamily(
             "frontdoor_engine_state",
@@ -347,11 +363,15 @@ class _GateGauges(Collector):
             depth.add_metric(key, reading.queued)
             limit.add_metric(key, reading.queue)
             oldest.add_metric(key, reading.oldest_wait_s)
+            expected.add_metric(key, reading.returns_expected)
+            kept.add_metric(key, reading.returns_kept)
+            returns.add_metric([reading.upstream, "came_back"], reading.came_back)
+            returns.add_metric([reading.upstream, "stayed_away"], reading.stayed_away)
             if reading.cap is not None:
                 cap.add_metric(key, reading.cap)
             for name in self._state_names:
                 state.add_metric([reading.upstream, name], float(name == reading.state))
-        yield from (taken, available, orders)
+        yield from (taken, available, orders, expected, kept, returns)
         yield from (in_flight, cooling, cap, depth, limit, oldest, state)
 
 

@@ -16,7 +16,13 @@ from tornado_frontdoor.config import GpuPoolSettings, UpstreamSettings
 from tornado_frontdoor.config.schedule import TimeZone, parse_rule
 from tornado_frontdoor.core.decisions import Answered, Verdict
 from tornado_frontdoor.core.replicas import EngineReplica
-from tornado_frontdoor.core.request import CanonicalRequest, Ticket, UpstreamKey, WakeTerms
+from tornado_frontdoor.core.request import (
+    CallerFacts,
+    CanonicalRequest,
+    Ticket,
+    UpstreamKey,
+    WakeTerms,
+)
 from tornado_frontdoor.core.standing import NOTHING, Said, StandingOrder
 from tornado_frontdoor.proxy.curl.client import Receiver, Transfer, UpstreamCall, UpstreamClient
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
@@ -99,13 +105,23 @@ class Upstream:
 
     # Requests
 
-    def enter(self, request: CanonicalRequest, terms: WakeTerms | None, request_id: str) -> Lease:
+    def enter(
+        self,
+        request: CanonicalRequest,
+        terms: WakeTerms | None,
+        request_id: str,
+        caller: CallerFacts | None,
+    ) -> Lease:
         """Bring a request to the gate it has to pass."""
         affinity = None
         if self.settings.pick == "affinity" and request.takes_slot:
             affinity = affinity_of(request.body)
         return self.driver_of(request).enter(
-            request.weight, affinity=affinity, terms=terms, request_id=request_id
+            request.weight,
+            affinity=affinity,
+            terms=terms,
+            request_id=request_id,
+            caller=caller,
         )
 
     def queued_with(self, request: CanonicalRequest) -> int:
@@ -272,6 +288,10 @@ class Upstream:
             queue=limits.queue,
             state=self.state,
             oldest_wait_s=gate.oldest_wait_s or 0.0,
+            returns_expected=gate.returns_expected,
+            returns_kept=gate.returns_kept,
+            came_back=gate.came_back,
+            stayed_away=gate.stayed_away,
             replicas=tuple((one.name, one.used, one.available) for one in several),
             orders=tuple((one.kind.value, one.owner.value) for one in self.held()),
         )
@@ -292,6 +312,7 @@ def limits_of(settings: UpstreamSettings) -> AdmissionLimits:
         cap=admission.cap,
         queue=admission.queue,
         queue_timeout_s=admission.queue_timeout_s,
+        return_places=admission.places_for_returns,
         cooling_limit_s=settings.cooling_limit_s,
     )
 

@@ -287,6 +287,13 @@ class Admin:
             "oldest_wait_s": None if oldest_s is None else round(oldest_s, 3),
             "queue": gate.limits.queue if gate.limits.cap is not None else None,
             "queue_timeout_s": timeout_s if isfinite(timeout_s) else None,
+            "returns": {
+                "expected": gate.returns_expected,
+                "places_kept": gate.returns_kept,
+                "places": gate.limits.return_places,
+                "came_back": gate.came_back,
+                "stayed_away": gate.stayed_away,
+            },
             "wakes_total": gate.wakes_total,
             "estimated_wake_seconds": {
                 depth: learned_s.get(depth)

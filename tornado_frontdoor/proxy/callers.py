@@ -1,0 +1,56 @@
+"""What gates are told of callers: by what a request is known again when it is sent once more.
+
+An SDK that tries again sends the same bytes with the same credential. A print of both says no more
+than "the same as before"; it is made when a gate asks for it, which is when somebody was refused.
+"""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+
+from tornado_frontdoor.core.request import CallerFacts, CanonicalRequest
+from tornado_frontdoor.surfaces.keys import HEADERS as CREDENTIALS
+
+PRINTED_BYTES = 65536
+"""Of a longer body, its length and so much of its beginning and of its end."""
+
+
+class RequestToken:
+    """Equal for each try of one request by one caller."""
+
+    __slots__ = ("_of", "_print")
+
+    def __init__(self, headers: Mapping[str, str], request: CanonicalRequest) -> None:
+        self._of: tuple[Mapping[str, str], CanonicalRequest] | None = (headers, request)
+        self._print = b""
+
+    def __hash__(self) -> int:
+        return hash(self._printed())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RequestToken) and self._printed() == other._printed()
+
+    def __repr__(self) -> str:
+        return f"<RequestToken {self._print.hex() or 'not asked for'}>"
+
+    def _printed(self) -> bytes:
+        if self._of is not None:
+            headers, request = self._of
+            hasher = blake2b(digest_size=16)
+            body = request.body
+            for part in (
+                *(headers.get(name, "").encode("latin-1", "replace") for name in CREDENTIALS),
+                request.path.encode(),
+                str(len(body)).encode(),
+                body[:PRINTED_BYTES],
+                body[max(PRINTED_BYTES, len(body) - PRINTED_BYTES) :],
+            ):
+                hasher.update(str(len(part)).encode() + b":")
+                hasher.update(part)
+            self._print = hasher.digest()
+            self._of = None  # the book keeps tokens longer than bodies should live
+        return self._print
+
+
+def caller_of(headers: Mapping[str, str], request: CanonicalRequest) -> CallerFacts:
+    """Return what a gate may know of who asks; `headers` are the client's, in lower case."""
+    return CallerFacts(token=RequestToken(headers, request))
