@@ -70,6 +70,9 @@ class World:
                 priority=rng.choice([0, 0, 1]),
             )
             self.cars[key] = Car(seen)
+        if not two and rng.random() < 0.4:  # some of them exclude one another
+            for key in rng.sample([*self.cars], 2):
+                self.cars[key].seen = replace(self.cars[key].seen, groups=("big",))
         self.lines: list[str] = []
         self.refused: set[UpstreamKey] = set()
 
@@ -190,6 +193,9 @@ class World:
             moving = [c for c in self.cars.values() if device in c.seen.devices and c.seen.moving]
             waking = [car for car in moving if car.seen.moving is Moving.WAKING]
             assert len(waking) <= 1, "two wakes at once on one GPU"
+        big = [car.seen for car in self.cars.values() if car.seen.groups]
+        awake = [one for one in big if one.level == 0 or one.moving is Moving.WAKING]
+        assert len(awake) <= 1, "two of a group are awake"
         for car in self.cars.values():
             if car.seen.moving is Moving.SLEEPING:
                 assert not car.ends, "put to sleep with a request in flight"

@@ -271,6 +271,53 @@ def test_a_gpu_without_a_limit_only_keeps_the_order():
     assert orders(moving, asks(D), limits=limits) == []
 
 
+# Groups
+
+
+def test_of_a_group_the_one_that_is_idle_sleeps_for_the_one_that_is_asked_for():
+    for devices in ((), (0,)):
+        there = engine(A, groups=("big",), devices=devices)
+        asking = asks(B, groups=("big",), devices=devices)
+        assert orders(there, asking) == [MakeRoom(A, 1, B)]
+        gone = replace(there, level=1)
+        assert orders(gone, asking) == [Granted(B)]
+
+
+def test_of_a_group_one_that_is_busy_has_its_time_and_nobody_else_is_sent_away():
+    limits = RoomLimits(device_gib={}, stay_factor=3.0, max_turn_wait_s=60.0)
+    working = busy(A, groups=("big",), woke_s=NOW - 1)
+    asking = asks(B, groups=("big",))
+    idle = engine(C)
+    assert orders(working, asking, idle, limits=limits) == []
+    assert plan([working, asking, idle], limits, NOW).next_s == NOW + 14
+    assert orders(working, asking, idle, limits=limits, now=NOW + 14) == [MakeRoom(A, 1, B)]
+
+
+def test_an_engine_in_two_groups_needs_its_turn_in_both():
+    asking = asks(C, groups=("one", "two"))
+    there = [engine(A, groups=("one",)), engine(B, groups=("two",))]
+    made = orders(*there, asking)
+    assert sorted(order.upstream for order in made) == [A, B]
+
+
+def test_a_pinned_one_keeps_its_group_and_the_others_are_told_so():
+    there = engine(A, groups=("big",), pinned=True)
+    (never,) = orders(there, asks(B, groups=("big",)))
+    assert never == NeverFits(B, "group big has room for one; A stays awake")
+
+
+def test_who_waits_for_a_transition_in_its_group_knows_it():
+    there = engine(A, groups=("big",), devices=(), level=1, moving=Moving.SLEEPING, goes_to=3)
+    made = plan([there, asks(B, groups=("big",), devices=())], ONE_GPU, NOW)
+    assert made.waits_for == {B: "another transition in group big"}
+
+
+def test_groups_do_not_count_as_memory():
+    there = engine(A, groups=("big",))
+    other = engine(B, groups=("small",))
+    assert orders(there, other, asks(C, groups=("third",), awake_gib=4.0)) == [Granted(C)]
+
+
 SEEDS = os.environ.get("FRONTDOOR_SEEDS")
 
 

@@ -206,7 +206,8 @@ class House(Doorway):
         """Have the gates look at resting engines more often than every 5 s, which is no setting."""
         for key in keys or tuple(self.engines):
             upstream = self.upstream(key)
-            wake = wake_limits_of(upstream.settings)
+            groups = self.app.settings.groups_of(key)
+            wake = wake_limits_of(upstream.settings, None, groups)
             assert wake is not None
             limits = limits_of(upstream.settings)
             upstream.keeper.change_limits(limits, replace(wake, probe_period_s=seconds))

@@ -128,7 +128,7 @@ def test_who_waits_for_room_is_told_for_what() -> None:
             assert (await door.status("ocr"))["waits_for"] in (
                 "room made by code",
                 "room made by text",
-                "room on its GPUs",
+                "room on GPU 0",
             )
             reply = await waits
             assert reply.status == 503

@@ -34,6 +34,7 @@ def find_contradictions(data: Data, raw: Data) -> Iterator[Found]:
     yield from _served(data, raw)
     yield from _names(raw)
     yield from _keys(data, raw)
+    yield from _groups(data, raw)
     yield from _routes(data, raw)
     yield from _gpus(data, raw)
     yield from _room(data)
@@ -76,6 +77,34 @@ def _keys(data: Data, raw: Data) -> Iterator[Found]:
                     ("keys", name, "models", index),
                     f"names a model that has no table: {shown(model)}" + did_you_mean(model, names),
                 )
+
+
+def _groups(data: Data, raw: Data) -> Iterator[Found]:
+    """Find groups of which no two engines exclude each other, or one can never be awake."""
+    models = {name.lower(): model for name, model in _tables(data, "models").items()}
+    upstreams = _tables(data, "upstreams")
+    for name, group in _tables(data, "groups").items():
+        path = ("groups", name, "models")
+        members: dict[str, Any] = {}
+        for index, model in enumerate(group.get("models") or ()):
+            if model.lower() not in models:
+                known = list(_tables(raw, "models"))
+                hint = did_you_mean(model, known)
+                yield (*path, index), f"names a model that has no table: {shown(model)}{hint}"
+                return
+            key = str(models[model.lower()].get("upstream"))
+            members[key] = _table(upstreams.get(key, {}), "sleep")
+            if not members[key]:
+                yield (
+                    (*path, index),
+                    f"is of {shown(key)}, which has no sleep table: it stays awake",
+                )
+        pinned = [key for key, sleep in members.items() if sleep.get("pinned")]
+        if len(members) == 1:
+            yield path, f"are all of {shown(next(iter(members)))}: one engine excludes nobody"
+        elif pinned and group.get("exclusive"):
+            told = shown(pinned[0])
+            yield path, f"has {told}, which is pinned: no other of them could ever be awake"
 
 
 def _surfaces(surfaces: Data) -> Iterator[Found]:

@@ -33,6 +33,10 @@ def summary(settings: Settings) -> Json:
         "upstreams": {key: _upstream_json(one) for key, one in settings.upstreams.items()},
         "models": {name: _model_json(one) for name, one in settings.models.items()},
         "routes": {route: name for route, name in _routes(settings) if name is not None},
+        "groups": {
+            name: {"upstreams": settings.upstreams_of(one), "exclusive": one.exclusive}
+            for name, one in settings.groups.items()
+        },
         "budget": [_budget_json(line) for line in gpu_budget(settings)],
         "warnings": find_warnings(settings),
     }
@@ -50,6 +54,11 @@ def describe(settings: Settings) -> str:
         *[_upstream_lines(one) for one in settings.upstreams.values()],
         [_model_line(one) for one in settings.models.values()],
         [f"{route} goes to {name}" for route, name in _routes(settings) if name is not None],
+        [
+            f"group {name}: of {' and '.join(settings.upstreams_of(group))} one is awake at a time"
+            for name, group in settings.groups.items()
+            if group.exclusive
+        ],
         [str(line) for line in gpu_budget(settings)],
         [f"warning: {warning}" for warning in find_warnings(settings)],
     ]

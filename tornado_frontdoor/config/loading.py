@@ -21,6 +21,7 @@ from tornado_frontdoor.config.settings import (
     ClusterSettings,
     GpuPoolSettings,
     GpuSettings,
+    GroupSettings,
     HostSettings,
     KeySettings,
     LogSettings,
@@ -150,6 +151,9 @@ def _build(path: Path, data: Mapping[str, Any]) -> Settings:
         otel=OtelSettings(**data["otel"]) if data["otel"] is not None else None,
         keys=MappingProxyType(
             {name: KeySettings(name=name, **table) for name, table in data["keys"].items()}
+        ),
+        groups=MappingProxyType(
+            {name: GroupSettings(name=name, **table) for name, table in data["groups"].items()}
         ),
     )
 

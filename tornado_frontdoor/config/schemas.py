@@ -321,6 +321,15 @@ class KeyTable(Table):
     models = Items(Text())
 
 
+class GroupTable(Table):
+    """`[groups.X]`."""
+
+    holds = settings.GroupSettings
+
+    models = Items(Text(), least=2, distinct=True, required=True)
+    exclusive = Flag()
+
+
 class GpuPoolTable(Table):
     """`[gpu]`."""
 
@@ -377,3 +386,4 @@ class File(Table):
     log = Always(LogTable)
     cluster = Optional(ClusterTable)
     otel = Optional(OtelTable)
+    groups = Named(UpstreamName(), GroupTable)

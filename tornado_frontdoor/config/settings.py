@@ -251,6 +251,16 @@ class KeySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """`[groups.X]`: models of which one is awake at a time."""
+
+    name: str
+    """The table's name."""
+    models: tuple[str, ...]
+    exclusive: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPoolSettings:
     """`[gpu]`: the GPUs that the upstreams' `gpu` tables speak of, all alike."""
 
@@ -302,6 +312,21 @@ class Settings:
     log: LogSettings = field(default_factory=LogSettings)
     cluster: ClusterSettings | None = None
     otel: OtelSettings | None = None
+    groups: Mapping[str, GroupSettings] = field(default_factory=dict)
+
+    def groups_of(self, upstream: str) -> tuple[str, ...]:
+        """Return the groups in which an upstream's engine is, those in force."""
+        return tuple(
+            name
+            for name, group in self.groups.items()
+            if group.exclusive and upstream in self.upstreams_of(group)
+        )
+
+    def upstreams_of(self, group: GroupSettings) -> list[str]:
+        """Return whose engines a group's models are, each once."""
+        named = {name.lower() for name in group.models}
+        found = (model.upstream for name, model in self.models.items() if name.lower() in named)
+        return [*dict.fromkeys(found)]
 
     def catalog(self, lengths: Mapping[tuple[UpstreamKey, str], int] | None = None) -> Catalog:
         """Build the catalog that resolves these models, in the file's order.

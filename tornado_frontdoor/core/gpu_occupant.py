@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from tornado_frontdoor.engines.base import STOPPED
 
+Place = int | str
+"""A GPU by its number, or a group by its name: in that there is room for one that is awake."""
+
 
 class Moving(Enum):
     """A transition under way; its end is not known yet, so the larger footprint counts."""
@@ -20,9 +23,9 @@ class Moving(Enum):
 class RoomLimits:
     """What there is, and how turns are taken."""
 
-    device_gib: Mapping[int, float]
+    device_gib: Mapping[Place, float]
     """What all engines may take together on each GPU."""
-    whole_gib: Mapping[int, float] = field(default_factory=dict)
+    whole_gib: Mapping[Place, float] = field(default_factory=dict)
     """The memory of each GPU: one that fits beside nothing else may take of it, beyond the limit,
     what sleepers leave. Where it is not given, the limit holds for all."""
     host_gib: float = inf
@@ -41,6 +44,8 @@ class Occupant:
     awake_gib: float
     name: str = ""
     """For people; empty: `upstream`."""
+    groups: tuple[str, ...] = ()
+    """Those of which it is the one that is awake, while it is."""
     asleep_gib: float = 0.0
     """What is left at level 1 or 2: the CUDA context, and what sleep mode cannot free."""
     weights_gib: float = 0.0
@@ -93,17 +98,33 @@ class Occupant:
         return self.goes_to is not None and self.moving is None and self.asks is None
 
     @property
+    def places(self) -> tuple[Place, ...]:
+        """Where it needs room."""
+        return (*self.devices, *self.groups) if self.groups else self.devices
+
+    @property
     def gib(self) -> float:
         """What it takes of each of its devices now."""
-        if self.moving is None or (self.level != 0 and self.goes_to == STOPPED):
-            return self.gib_at(self.level)
-        return self.awake_gib  # also from level 1 to 2, for which weights come back for a moment
+        return self.gib_at(self._counts_as)
 
-    def gib_at(self, level: int) -> float:
-        """Return what it would take of each of its devices at that level."""
+    def gib_in(self, place: Place) -> float:
+        """Return what it takes of a place of its own now; of a group 1, or nothing."""
+        return self.gib_at(self._counts_as, place)
+
+    def gib_at(self, level: int, place: Place = 0) -> float:
+        """Return what it would take at that level of each of its devices, or of a group."""
+        if isinstance(place, str):
+            return float(level == 0)
         if level == 0:
             return self.awake_gib
         return 0.0 if level == STOPPED else self.asleep_gib
+
+    @property
+    def _counts_as(self) -> int:
+        """The level whose memory it takes now."""
+        if self.moving is None or (self.level != 0 and self.goes_to == STOPPED):
+            return self.level
+        return 0  # also from level 1 to 2, for which weights come back for a moment
 
 
 class Granted(NamedTuple):

@@ -15,6 +15,7 @@ Rule 4: one that has work makes room too, but not before it was awake for `stay_
 Rule 5: falling asleep needs no room, only its turn on its devices, and goes before any wake. From
         level 1 to 2 an engine wakes for a moment, which it may do only where there is room.
 Rule 6: whoever was told to make room and has not begun is told to stay when nobody needs it.
+Rule 7: a group is one more place, with room for one that is awake; all the rules hold for it.
 
 Sources: llama-swap#158, #319, #749 (a stray call evicts the one in use), ollama#10948 (thrashing),
 llama.cpp#28443 (two waiters choose one victim); `shared` of one GPU is vLLM's utilization plus the
@@ -22,7 +23,7 @@ CUDA context of each process.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum, inf
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from tornado_frontdoor.core.gpu_occupant import (
     Moving,
     NeverFits,
     Occupant,
+    Place,
     RoomLimits,
     RoomOrder,
     StayAwake,
@@ -58,18 +60,19 @@ class _Draft:
     waits_for: dict[str, str] = field(default_factory=dict)
     next_s: float = inf
     needed: set[str] = field(default_factory=set)
-    taken: set[int] = field(default_factory=set)
+    taken: set[Place] = field(default_factory=set)
     host_gib: float = 0.0
 
 
 def plan(occupants: Sequence[Occupant], limits: RoomLimits, now: float) -> Plan:
     """Return who may wake and who has to make room, by the rules above."""
+    limits = _with_groups(occupants, limits)
     draft = _Draft(host_gib=fsum(one.weights_gib for one in occupants if one.level == 1))
     gib = {
-        device: fsum(one.gib for one in occupants if device in one.devices)
-        for device in limits.device_gib
+        place: fsum(one.gib_in(place) for one in occupants if place in one.places)
+        for place in limits.device_gib
     }
-    draft.taken = {device for one in occupants if one.moving for device in one.devices}
+    draft.taken = {place for one in occupants if one.moving for place in one.places}
     falling = [one for one in occupants if one.asks is Moving.SLEEPING]
     for one in falling:
         if not one.must_wake_to_fall:
@@ -80,11 +83,13 @@ def plan(occupants: Sequence[Occupant], limits: RoomLimits, now: float) -> Plan:
             draft.orders.append(NeverFits(one.upstream, impossible))
         else:
             _serve(one, occupants, limits, gib, draft, now)
-            draft.taken.update(one.devices)
+            draft.taken.update(one.places)
     for one in falling:
-        grows_gib = one.awake_gib - one.gib
-        room = (limits.device_gib.get(device, inf) - gib.get(device, 0.0) for device in one.devices)
-        if one.must_wake_to_fall and all(free_gib >= grows_gib for free_gib in room):
+        fits = (
+            limits.device_gib.get(place, inf) - gib.get(place, 0.0) >= _grows_gib(one, place)
+            for place in one.places
+        )
+        if one.must_wake_to_fall and all(fits):
             _grant(one, draft)
     for one in occupants:
         if one.told and one.upstream not in draft.needed:
@@ -113,9 +118,23 @@ def room_of(
 
 
 def _grant(one: Occupant, draft: _Draft) -> None:
-    if draft.taken.isdisjoint(one.devices):
+    if draft.taken.isdisjoint(one.places):
         draft.orders.append(Granted(one.upstream))
-        draft.taken.update(one.devices)
+        draft.taken.update(one.places)
+
+
+def _with_groups(occupants: Sequence[Occupant], limits: RoomLimits) -> RoomLimits:
+    """Have each group as one more place, in which there is room for one that is awake."""
+    groups = {group for one in occupants for group in one.groups}
+    if not groups:
+        return limits
+    room: dict[Place, float] = {**limits.device_gib}
+    room.update(dict.fromkeys(groups, 1.0))
+    return replace(limits, device_gib=room)
+
+
+def _grows_gib(one: Occupant, place: Place) -> float:
+    return one.gib_at(0, place) - one.gib_in(place)
 
 
 def _turn(one: Occupant) -> tuple[float, str]:
@@ -126,49 +145,52 @@ def _serve(
     one: Occupant,
     occupants: Sequence[Occupant],
     limits: RoomLimits,
-    gib: dict[int, float],
+    gib: dict[Place, float],
     draft: _Draft,
     now: float,
 ) -> None:
     others = [other for other in occupants if other is not one]
-    grows_gib = one.awake_gib - one.gib
     lacking = {
-        device: gib[device]
-        + grows_gib
-        - max(limits.device_gib[device], _least_gib_beside(one, device, occupants))
-        for device in one.devices
-        if device in limits.device_gib
+        place: gib[place]
+        + _grows_gib(one, place)
+        - max(limits.device_gib[place], _least_gib_beside(one, place, occupants))
+        for place in one.places
+        if place in limits.device_gib
     }
-    lacking = {device: short for device, short in lacking.items() if short > _ROUNDING_GIB}
-    busy = draft.taken.intersection(one.devices)
+    lacking = {place: short for place, short in lacking.items() if short > _ROUNDING_GIB}
+    busy = draft.taken.intersection(one.places)
     if not lacking:
         if busy:
-            draft.waits_for[one.upstream] = f"another transition on GPU {_listed(busy)}"
+            draft.waits_for[one.upstream] = f"another transition {_where(busy)}"
         else:
             draft.orders.append(Granted(one.upstream))
-            for device in one.devices:
-                gib[device] = gib.get(device, 0.0) + grows_gib
+            _reserve(one, gib)
         return
+    short_of = _where(lacking)
     leaving = [
         other
         for other in others
-        if other.goes_to is not None and any(device in lacking for device in other.devices)
+        if other.goes_to is not None and any(place in lacking for place in other.places)
     ]
     for other in leaving:
         draft.needed.add(other.upstream)
-        _shorten(lacking, other, other.gib - other.gib_at(other.goes_to or 0))
+        _shorten(lacking, other, other.goes_to or 0)
     if lacking:
         lacking = _ask_for_room(one, others, limits, lacking, draft, now)
     names = _listed(sorted({*_wanted_of(one, others, draft)}))
-    draft.waits_for[one.upstream] = f"room made by {names}" if names else "room on its GPUs"
+    draft.waits_for[one.upstream] = f"room made by {names}" if names else f"room {short_of}"
     # What is being freed is meant for this one: nobody behind it may take it.
-    for device in one.devices:
-        gib[device] = gib.get(device, 0.0) + grows_gib
+    _reserve(one, gib)
+
+
+def _reserve(one: Occupant, gib: dict[Place, float]) -> None:
+    for place in one.places:
+        gib[place] = gib.get(place, 0.0) + _grows_gib(one, place)
 
 
 def _wanted_of(one: Occupant, others: Iterable[Occupant], draft: _Draft) -> Iterator[str]:
     for other in others:
-        if other.upstream in draft.needed and set(other.devices) & set(one.devices):
+        if other.upstream in draft.needed and set(other.places) & set(one.places):
             yield other.told_name
 
 
@@ -176,10 +198,10 @@ def _ask_for_room(
     one: Occupant,
     others: Sequence[Occupant],
     limits: RoomLimits,
-    lacking: dict[int, float],
+    lacking: dict[Place, float],
     draft: _Draft,
     now: float,
-) -> dict[int, float]:
+) -> dict[Place, float]:
     """Tell as many to make room as are needed, or nobody while that would not be enough."""
     able: list[Occupant] = []
     for other in others:
@@ -200,10 +222,10 @@ def _ask_for_room(
     return {}
 
 
-def _may_make_room(other: Occupant, lacking: Mapping[int, float], draft: _Draft) -> bool:
+def _may_make_room(other: Occupant, lacking: Mapping[Place, float], draft: _Draft) -> bool:
     if other.pinned or not other.known or other.moving or other.goes_to is not None:
         return False
-    if other.upstream in draft.needed or not any(device in lacking for device in other.devices):
+    if other.upstream in draft.needed or not any(place in lacking for place in other.places):
         return False
     if other.level == 0:
         return bool(other.levels)
@@ -248,7 +270,7 @@ def _first_to_go(other: Occupant) -> tuple[bool, bool, int, float, float, str]:
 
 
 def _fewest(
-    able: Sequence[tuple[Occupant, int]], lacking: Mapping[int, float]
+    able: Sequence[tuple[Occupant, int]], lacking: Mapping[Place, float]
 ) -> list[tuple[Occupant, int]] | None:
     """Return who is enough, in order, leaving out whom it also goes without; None: all are not."""
     chosen: list[tuple[Occupant, int]] = []
@@ -256,57 +278,70 @@ def _fewest(
     for other, level in able:
         if not left:
             break
-        if any(device in left for device in other.devices):
+        if any(place in left for place in other.places):
             chosen.append((other, level))
-            _shorten(left, other, other.gib - other.gib_at(level))
+            _shorten(left, other, level)
     if left:
         return None
     for pair in chosen[:-1]:
         rest = [kept for kept in chosen if kept is not pair]
         left = dict(lacking)
         for other, level in rest:
-            _shorten(left, other, other.gib - other.gib_at(level))
+            _shorten(left, other, level)
         if not left:
             chosen = rest
     return chosen
 
 
-def _shorten(lacking: dict[int, float], other: Occupant, gib: float) -> None:
-    for device in other.devices:
-        if device in lacking:
-            lacking[device] -= gib
-            if lacking[device] <= _ROUNDING_GIB:
-                del lacking[device]
+def _shorten(lacking: dict[Place, float], other: Occupant, level: int) -> None:
+    """Take off what is lacking what another frees by going to a level."""
+    for place in other.places:
+        if place in lacking:
+            lacking[place] -= other.gib_in(place) - other.gib_at(level, place)
+            if lacking[place] <= _ROUNDING_GIB:
+                del lacking[place]
 
 
 def _never_fits(one: Occupant, occupants: Sequence[Occupant], limits: RoomLimits) -> str:
     """Say why it can never be awake beside those that stay, if so."""
-    for device in one.devices:
-        limit_gib = limits.device_gib.get(device, inf)
-        there_is = limits.whole_gib.get(device, limit_gib)
-        if _least_gib_beside(one, device, occupants) > there_is + _ROUNDING_GIB:
-            stay = _beside(one, device, occupants)
+    for place in one.places:
+        limit_gib = limits.device_gib.get(place, inf)
+        there_is = limits.whole_gib.get(place, limit_gib)
+        if _least_gib_beside(one, place, occupants) > there_is + _ROUNDING_GIB:
+            stay = _beside(one, place, occupants)
+            if isinstance(place, str):
+                awake = _listed(name for name, gib in stay.items() if gib)
+                return f"group {place} has room for one; {awake} stays awake"
             rest = " + ".join(f"{gib:.1f} of {name}" for name, gib in stay.items() if gib)
             return (
-                f"GPU {device} has {there_is:.1f} GiB; {one.told_name} needs {one.awake_gib:.1f}"
+                f"GPU {place} has {there_is:.1f} GiB; {one.told_name} needs {one.awake_gib:.1f}"
                 + (f" beside {rest}" if rest else "")
             )
     return ""
 
 
-def _least_gib_beside(one: Occupant, device: int, occupants: Sequence[Occupant]) -> float:
-    """Return what a GPU has to hold for it to be awake, when all others have made room."""
-    return one.awake_gib + fsum(_beside(one, device, occupants).values())
+def _least_gib_beside(one: Occupant, place: Place, occupants: Sequence[Occupant]) -> float:
+    """Return what a place has to hold for it to be awake, when all others have made room."""
+    return one.gib_at(0, place) + fsum(_beside(one, place, occupants).values())
 
 
-def _beside(one: Occupant, device: int, occupants: Sequence[Occupant]) -> dict[str, float]:
+def _beside(one: Occupant, place: Place, occupants: Sequence[Occupant]) -> dict[str, float]:
     return {
-        other.told_name: other.gib
+        other.told_name: other.gib_in(place)
         if other.pinned or not other.levels
-        else other.gib_at(max(other.levels))
+        else other.gib_at(max(other.levels), place)
         for other in occupants
-        if other is not one and device in other.devices
+        if other is not one and place in other.places
     }
+
+
+def _where(places: Iterable[Place]) -> str:
+    """Return places for people: `on GPU 0, 1 and in group big`."""
+    places = list(places)
+    devices = sorted(place for place in places if isinstance(place, int))
+    groups = sorted(place for place in places if isinstance(place, str))
+    told = [f"on GPU {_listed(devices)}"] if devices else []
+    return " and ".join([*told, *([f"in group {_listed(groups)}"] if groups else [])])
 
 
 def _listed(values: Iterable[object]) -> str:

@@ -163,6 +163,7 @@ class RoomSeat:
         return replace(
             self._work(),
             devices=policy.devices,
+            groups=policy.groups,
             awake_gib=self.awake_gib,
             asleep_gib=policy.asleep_gib,
             weights_gib=policy.weights_gib,

@@ -70,7 +70,7 @@ class UpstreamRegistry:
             if upstream is None:
                 upstream = self._make(wanted, settings, telemetry)
             else:
-                upstream.change(wanted, settings.gpu)
+                upstream.change(wanted, settings.gpu, settings.groups_of(key))
                 if upstream.engine is not None and wanted.sleep is not None:
                     self._tell_engine(upstream, settings)
             current[key] = upstream
@@ -114,9 +114,10 @@ class UpstreamRegistry:
 
     def _make(self, wanted: UpstreamSettings, settings: Settings, telemetry: Telemetry) -> Upstream:
         if self.cluster is not None:
-            upstream: Upstream = self.cluster.make(wanted, _canary(wanted, settings))
+            groups = settings.groups_of(wanted.key)
+            upstream: Upstream = self.cluster.make(wanted, _canary(wanted, settings), groups)
             return upstream
-        limits = wake_limits_of(wanted, settings.gpu)
+        limits = wake_limits_of(wanted, settings.gpu, settings.groups_of(wanted.key))
         if limits is None:
             return Upstream(wanted, self.client, self._rng)
         assert self._journal is not None

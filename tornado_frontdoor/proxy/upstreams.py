@@ -220,7 +220,12 @@ class Upstream:
             self.orders.say(Said.SLEEP)
         return came
 
-    def change(self, settings: UpstreamSettings, pool: GpuPoolSettings | None) -> None:
+    def change(
+        self,
+        settings: UpstreamSettings,
+        pool: GpuPoolSettings | None,
+        groups: tuple[str, ...] = (),
+    ) -> None:
         """Put new settings in force; everyone inside stays inside."""
         self.keeper.on_rest = self.side_door.on_rest = _nothing
         if settings.engine != self.settings.engine:
@@ -228,7 +233,7 @@ class Upstream:
         self.settings = settings
         self.api_key = settings.read_api_key()
         self.keeper.gate.key = settings.key
-        wake = wake_limits_of(settings, pool)
+        wake = wake_limits_of(settings, pool, groups)
         if (wake is None) != (self.engine is None):
             # A second gate before one engine would be a second cap.
             LOG.warning("upstreams.%s.sleep comes or goes with the next start", settings.key)
@@ -340,7 +345,9 @@ def affinity_of(body: bytes) -> bytes:
 
 
 def wake_limits_of(
-    settings: UpstreamSettings, pool: GpuPoolSettings | None = None
+    settings: UpstreamSettings,
+    pool: GpuPoolSettings | None = None,
+    groups: tuple[str, ...] = (),
 ) -> SleepPolicy | None:
     """Return the numbers of waking and sleeping; None where the engine is left alone."""
     sleep, gpu = settings.sleep, settings.gpu
@@ -348,7 +355,7 @@ def wake_limits_of(
         return None
     # Each field of the policy that is a setting has the setting's name.
     names = {field.name for field in fields(SleepPolicy)} & {field.name for field in fields(sleep)}
-    policy = SleepPolicy(**{name: getattr(sleep, name) for name in names})
+    policy = SleepPolicy(**{name: getattr(sleep, name) for name in names}, groups=groups)
     if gpu is None or pool is None:
         return policy
     return replace(

@@ -37,6 +37,8 @@ class SleepPolicy:
     """Neither idleness nor the needs of others put it to sleep."""
     devices: tuple[int, ...] = ()
     """GPUs on which no other transition may run meanwhile."""
+    groups: tuple[str, ...] = ()
+    """Of each of which one engine is awake at a time."""
     awake_gib: float = 0.0
     """What it takes of each device while it is awake; `core/gpu_room.py` uses these."""
     asleep_gib: float = 0.0

@@ -36,8 +36,9 @@ def gpus_of(ledger: GpuLedger, now: float) -> Fields | None:
         (one for one in occupants if one.asks is Moving.WAKING),
         key=lambda one: (one.asks_since_s, one.upstream),
     )
+    devices = sorted(device for device in limits.device_gib if isinstance(device, int))
     return {
-        "devices": [_device(device, occupants, limits) for device in sorted(limits.device_gib)],
+        "devices": [_device(device, occupants, limits) for device in devices],
         "host": _host(occupants, limits),
         "engines": {one.told_name: _engine(one, occupants, ledger, now) for one in occupants},
         "turns": [

@@ -92,9 +92,11 @@ class Cluster:
         }
         self.door.bus.limits = fingerprint(settings)
 
-    def make(self, wanted: UpstreamSettings, canary: tuple[str, str]) -> Upstream:
+    def make(
+        self, wanted: UpstreamSettings, canary: tuple[str, str], groups: tuple[str, ...]
+    ) -> Upstream:
         """Make an upstream whose gate is the cluster's."""
-        upstream = self.upstreams[wanted.url] = ClusterUpstream(wanted, self, canary)
+        upstream = self.upstreams[wanted.url] = ClusterUpstream(wanted, self, canary, groups)
         return upstream
 
     async def join(self) -> None:
@@ -177,8 +179,13 @@ class ClusterUpstream(Upstream):
     """One address: its gate is at the door that owns the gates, its engine is asked from here."""
 
     def __init__(
-        self, settings: UpstreamSettings, cluster: Cluster, canary: tuple[str, str]
+        self,
+        settings: UpstreamSettings,
+        cluster: Cluster,
+        canary: tuple[str, str],
+        groups: tuple[str, ...],
     ) -> None:
+        self._groups = groups
         self.shared = SharedGate(
             cluster.door,
             settings.url,
@@ -201,7 +208,8 @@ class ClusterUpstream(Upstream):
         self, share: Share | None, journal: Mapping[str, str]
     ) -> tuple[GateDriver, Callable[[], None]]:
         settings, rng = self.settings, self._cluster.rng
-        limits, policy = limits_of(settings), wake_limits_of(settings, self._cluster.pool)
+        limits = limits_of(settings)
+        policy = wake_limits_of(settings, self._cluster.pool, self._groups)
         if share is not None:
             limits = replace(limits, cap=share.cap)
         if policy is None:
@@ -316,7 +324,12 @@ class ClusterUpstream(Upstream):
         """Put the engine to sleep, and return what came of it."""
         return await self._cluster.door.wish(self.settings.url, level)
 
-    def change(self, settings: UpstreamSettings, pool: GpuPoolSettings | None) -> None:
+    def change(
+        self,
+        settings: UpstreamSettings,
+        pool: GpuPoolSettings | None,
+        groups: tuple[str, ...] = (),
+    ) -> None:
         """Put new settings in force; they matter at the door that owns the gates."""
         if settings.url != self.shared.address:
             LOG.warning(
@@ -325,10 +338,10 @@ class ClusterUpstream(Upstream):
                 settings.key,
             )
             settings = replace(settings, url=self.settings.url, replicas=self.settings.replicas)
-        self.settings = settings
+        self.settings, self._groups = settings, groups
         self.api_key = settings.read_api_key()
         if self.shared.driver is not None:
-            wake = None if self._executor is None else wake_limits_of(settings, pool)
+            wake = None if self._executor is None else wake_limits_of(settings, pool, groups)
             if self.shared.driver.gate.replicas is not None:
                 self.shared.driver.change_engines(engines_of(settings))
             self.shared.driver.change_limits(limits_of(settings), wake)
@@ -386,5 +399,6 @@ def fingerprint(settings: Settings) -> str:
         for upstream in settings.upstreams.values()
     }
     assert settings.cluster is not None
-    shared = [agreed, settings.cluster.lease_s, settings.cluster.on_outage]
+    groups = {name: asdict(group) for name, group in settings.groups.items()}
+    shared = [agreed, groups, settings.cluster.lease_s, settings.cluster.on_outage]
     return sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:12]
