@@ -145,6 +145,10 @@ def test_an_engine_that_sleeps_is_woken_once_whichever_door_is_asked(
             slept = await many.member.ask_admin("/admin/sleep/text?level=1", "POST")
             assert slept.status == 200, slept.body
             await many.until(lambda: many.member.app.pool.current["text"].state == "sleeping")
+            for door in many.alive:
+                told = await door.ask_admin("/admin/explain/text")
+                assert told.json["a_request_now"].startswith("would wake it"), told.body
+                assert (await door.ask_admin("/admin/pin/text", "POST")).status == 501
             calls = [door.call("text") for door in many.alive for _ in range(2)]
             replies = await asyncio.gather(*calls)
             assert [reply.status for reply in replies] == [200] * 4

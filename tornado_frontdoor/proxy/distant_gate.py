@@ -19,6 +19,8 @@ from tornado_frontdoor.core.decisions import (
 from tornado_frontdoor.core.refusals import asleep_refusal
 from tornado_frontdoor.core.replicas import EngineReplica
 from tornado_frontdoor.core.request import CallerFacts, Ticket, TicketState, UpstreamKey, WakeTerms
+from tornado_frontdoor.core.standing import NOTHING
+from tornado_frontdoor.core.wake.policy import KeepAlive
 from tornado_frontdoor.proxy.gate_driver import AdmissionLimits, Lease, Lingering
 
 _NOTHING: Mapping[str, Any] = {}
@@ -47,6 +49,9 @@ class GateView:
         self.learned_s: dict[str, float] = dict(view.get("learned_s", {}))
         self.waits_for: str | None = view.get("waits_for")
         self.makes_room = bool(view.get("makes_room", False))
+        self.standing = NOTHING  # nobody keeps orders for a gate that is elsewhere
+        self.keep_alive: KeepAlive | None = None
+        self.takes_gib: dict[str, float] = {}
         self.sleep_levels = frozenset(view.get("sleep_levels", ()))
         self.returns_expected = self.returns_kept = self.came_back = self.stayed_away = 0
         """Nobody: who asks is not told to other doors, so nobody is known again."""

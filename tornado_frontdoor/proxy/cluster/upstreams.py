@@ -4,8 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
-from hashlib import sha256
+from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
@@ -27,6 +26,7 @@ from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.gpu_occupant import RoomLimits
 from tornado_frontdoor.core.request import Ticket
 from tornado_frontdoor.engines import kinds
+from tornado_frontdoor.proxy.cluster.agreement import fingerprint
 from tornado_frontdoor.proxy.cluster.door import ClusterDoor
 from tornado_frontdoor.proxy.cluster.gate import SharedGate
 from tornado_frontdoor.proxy.cluster.ports import Share
@@ -383,22 +383,3 @@ class _SharedJournal:
 
     def _put(self, field: str, text: str) -> "asyncio.Future[None]":
         return asyncio.get_running_loop().create_task(self._cluster.remember(field, text))
-
-
-def fingerprint(settings: Settings) -> str:
-    """Return a short name of all that front doors of one cluster must agree upon."""
-    agreed = {
-        upstream.url: [
-            asdict(upstream.admission) if upstream.admission else None,
-            asdict(upstream.sleep) if upstream.sleep else None,
-            asdict(upstream.gpu) if upstream.gpu else None,
-            upstream.cooling_limit_s,
-            {one.url: one.slots for one in upstream.replicas},
-            upstream.pick,
-        ]
-        for upstream in settings.upstreams.values()
-    }
-    assert settings.cluster is not None
-    groups = {name: asdict(group) for name, group in settings.groups.items()}
-    shared = [agreed, groups, settings.cluster.lease_s, settings.cluster.on_outage]
-    return sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:12]
