@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -32,6 +33,15 @@ HAPROXY = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin"
 LITELLM = shutil.which("litellm")
 SHARE_OF_LOAD = {"litellm": 0.05}
 """What needs milliseconds for a request is measured by fewer of them."""
+VIEWERS = """
+import sys, threading, urllib.request
+def look(url):
+    with urllib.request.urlopen(url + "/admin/events") as stream:
+        while stream.read1(65536):
+            pass
+for _ in range(int(sys.argv[2])):
+    threading.Thread(target=look, args=[sys.argv[1]]).start()
+"""
 CHUNKS = 200
 MESSAGE = "Tell me about the front door. " * 30
 
@@ -146,14 +156,22 @@ def start_peer(name: str, engine: int, folder: Path) -> tuple[Process, int]:
     return start_listening(name, command, port, folder / f"{name}.log"), port
 
 
-def start(name: str, engine: int, folder: Path) -> tuple[Process, int]:
-    """Start the front door, with a cap above what the load brings, or one of `peers`."""
-    if name != "frontdoor":
+def start(
+    name: str, engine: int, folder: Path, beside: list[Process] | None = None
+) -> tuple[Process, int]:
+    """Start the front door, with a cap above what the load brings, or one of `peers`.
+
+    One whose name ends in a number has as many viewers at its page, in a process put `beside`.
+    """
+    kind, _, viewers = name.partition(" + ")
+    if kind != "frontdoor":
         return start_peer(name, engine, folder)
     text = configuration(
         f"http://127.0.0.1:{engine}", admission=(65, 64, 64, 30), surfaces="anthropic = false"
     )
     door = FrontDoor(folder, text)
+    if viewers and beside is not None:
+        beside.append(subprocess.Popen([sys.executable, "-c", VIEWERS, door.admin, viewers]))
     return door.process, door.port
 
 
@@ -169,7 +187,7 @@ def measure(
             processes.append(engine)
             proxies = {}
             for proxy in names:
-                proxies[proxy] = start(proxy, engine_port, folder)
+                proxies[proxy] = start(proxy, engine_port, folder, processes)
                 processes.append(proxies[proxy][0])
                 asyncio.run(load(proxies[proxy][1], 4, 50, stream=False))  # warm up
                 asyncio.run(load(proxies[proxy][1], 4, 1, stream=True))
@@ -193,14 +211,17 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=4000, help="for each proxy and round")
     parser.add_argument("--streams", type=int, default=24, help=f"at once, of {CHUNKS} chunks each")
+    parser.add_argument("--viewers", type=int, default=0, help="once more with so many at its page")
     parser.add_argument("--only", help="measure this one alone")
     options = parser.parse_args()
     names = [options.only] if options.only else ["frontdoor", *peers()]
+    if options.viewers:
+        names.insert(1, f"frontdoor + {options.viewers}")
     results = measure(names, options.rounds, options.requests, options.streams)
-    print(f"{'':12}{'request us':>12}{'chunk us':>12}   (median of {options.rounds} rounds)")
+    print(f"{'':15}{'request us':>12}{'chunk us':>12}   (median of {options.rounds} rounds)")
     for name, values in results.items():
         request_us, chunk_us = (statistics.median(values[kind]) for kind in ("request", "chunk"))
-        print(f"{name:12}{request_us:12.1f}{chunk_us:12.1f}")
+        print(f"{name:15}{request_us:12.1f}{chunk_us:12.1f}")
     if options.only:
         return 0
     ok = True

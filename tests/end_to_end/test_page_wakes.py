@@ -38,6 +38,16 @@ def test_sleep_and_wake_are_on_the_page_within_a_second_and_ask_back_first(
             await page.click("#ask-yes")
             await door.until(lambda: door.app.pool.current["text"].state == "awake")
             await page.shows("[data-engine=text] .pill", "awake", 1)
+            await page.click("[aria-label='Pin text']")
+            await page.shows("#ask-length option", "for an hour")
+            await page.script("document.getElementById('ask-length').value = '1h'")
+            await page.click("#ask-yes")
+            await page.shows("[data-engine=text] b", "pinned", 2)
+            await page.shows("[data-engine=text] .small", "by operator (127.0.0.1), for 60 min")
+            await page.click("[aria-label='Unpin text']")
+            await page.click("#ask-yes")
+            await page.shows("[data-engine=text] button", "Pin", 2)
+            assert door.app.pool.current["text"].held() == ()
             await page.shows("[data-engine=text] .small", "1 wake, one takes about")
             assert await page.complaints() == []
 

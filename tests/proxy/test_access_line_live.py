@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import json
 import socket
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
 from doorway import CHAT, doorway
 from wire import Cut, chat, request
 
-from tornado_frontdoor.proxy.records import print_of, spoken_for
+from tornado_frontdoor.proxy.records import forwarded_for, print_of, spoken_for
 from tornado_frontdoor.surfaces.usage import tokens_of
 
 
@@ -205,9 +206,23 @@ def test_a_body_whose_client_leaves_is_a_line_too() -> None:
 def test_a_forwarded_address_is_believed_of_trusted_proxies_only(
     header: str | None, peer: str, said: str | None
 ) -> None:
-    from ipaddress import ip_network
-
     assert spoken_for(header, peer, (ip_network("10.0.0.0/8"),)) == said
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("for=1.2.3.4", "1.2.3.4"),
+        ('For="[2001:db8::1]:4711";proto=https, for=10.0.0.7', "2001:db8::1"),
+        ("for=1.2.3.4:80;by=10.0.0.1", "1.2.3.4"),
+        ("by=1.2.3.4;proto=http", None),
+        ("for=_hidden", "_hidden"),
+        (None, None),
+    ],
+)
+def test_the_standard_header_says_the_same(header: str | None, said: str | None) -> None:
+    trusted = (ip_network("10.0.0.0/8"),)
+    assert spoken_for(forwarded_for(header), "10.0.0.1", trusted) == said
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from doorway import CHAT, doorway
 from wire import chat
 
 from tornado_frontdoor.core.decisions import EngineState, FellAsleep, Outcome, SleepReason
-from tornado_frontdoor.proxy.telemetry import Telemetry
+from tornado_frontdoor.proxy.telemetry import EDGE_REFUSALS, Telemetry
 
 
 def test_promtool_has_nothing_to_say() -> None:
@@ -48,6 +48,9 @@ def test_counters_are_there_before_anything_has_happened() -> None:
                         )
                         assert f"frontdoor_requests_total{{{labels}}} 0.0" in page
             assert 'frontdoor_tokens_total{kind="prompt",upstream="text"} 0.0' in page
+            for listener, reason in EDGE_REFUSALS:
+                labels = f'listener="{listener}",reason="{reason}"'
+                assert f"frontdoor_edge_refusals_total{{{labels}}} 0.0" in page
             assert "frontdoor_config_last_reload_successful 1.0" in page
             assert re.search(r'frontdoor_build_info\{python="3[\d.]+",version="[\d.]+"\} 1.0', page)
 
@@ -104,8 +107,8 @@ def test_sleeps_are_counted_by_depth_and_by_whose_wish() -> None:
     states = EngineState
     telemetry = Telemetry(io.StringIO(), list, (), "1")
     heard: list[str] = []
-    telemetry.observers.append(lambda kind, fields: heard.append(f"{kind} {fields['state']}"))
-    telemetry.know(["openai"], {"text": True})
+    telemetry.observers.append(lambda kind, fields, _: heard.append(f"{kind} {fields['state']}"))
+    telemetry.know(["openai"], {"text": True, "code": True}, ["team"])
     told = (states.AWAKE, states.FALLING_ASLEEP, states.SLEEPING, states.OFFLOADED)
     for state in told:
         telemetry.engine_changed("text", state)
@@ -132,5 +135,11 @@ def test_sleeps_are_counted_by_depth_and_by_whose_wish() -> None:
     ]:
         labels = f'level="{level}",reason="{reason}",upstream="text"'
         assert f"frontdoor_sleeps_total{{{labels}}} {count}.0" in page
+    for zero in (
+        'frontdoor_evictions_total{for="text",upstream="code"}',
+        'frontdoor_out_of_memory_wakes_total{upstream="text"}',
+        'frontdoor_key_requests_total{key="team",outcome="queue_full"}',
+    ):
+        assert f"{zero} 0.0" in page
     assert 'frontdoor_evictions_total{for="code",upstream="text"} 1.0' in page
     assert heard[:2] == ["engine awake", "engine falling_asleep"]

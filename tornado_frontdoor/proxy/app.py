@@ -288,7 +288,7 @@ class App:
     def _put_in_force(self, settings: Settings) -> None:
         self.pool.apply(settings, self._telemetry)
         sleeping = {key: upstream.sleep is not None for key, upstream in settings.upstreams.items()}
-        self._telemetry.know(self._dialects, sleeping)
+        self._telemetry.know(self._dialects, sleeping, settings.keys)
         self.settings = self._view.settings = settings
         untold = {m.upstream for m in settings.models.values() if m.dialect.max_model_len is None}
         urls = {key: settings.upstreams[key].url for key in sorted(untold)}

@@ -1,5 +1,6 @@
 """One request as operators read of it: who asked for what, how it went, why it ended so."""
 
+import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -135,7 +136,8 @@ def record_of(client: Client, surface: str, trusted: Networks) -> Record:
         names = ("traceparent", "tracestate")
         record.trace = {name: headers[name] for name in names if name in headers}
     if trusted:
-        record.forwarded = spoken_for(headers.get("x-forwarded-for"), client.address, trusted)
+        hops = headers.get("x-forwarded-for") or forwarded_for(headers.get("forwarded"))
+        record.forwarded = spoken_for(hops, client.address, trusted)
     return record
 
 
@@ -145,15 +147,32 @@ def print_of(credential: str) -> str:
     return blake2b(word.encode(), digest_size=4, person=b"frontdoor").hexdigest()
 
 
-def spoken_for(forwarded_for: str | None, peer: str, trusted: Networks) -> str | None:
+_FOR = re.compile(r'(?:^|[;,])\s*for\s*=\s*(?:"([^"]*)"|([^";,\s]+))', re.IGNORECASE)
+
+
+def forwarded_for(forwarded: str | None) -> str | None:
+    """Return the addresses of a `Forwarded` header (RFC 7239) as `X-Forwarded-For` has them."""
+    if forwarded is None:
+        return None
+    named = [quoted or bare for quoted, bare in _FOR.findall(forwarded)]
+    return ", ".join(map(_without_port, named)) or None
+
+
+def _without_port(node: str) -> str:
+    if node.startswith("["):
+        return node[1:].partition("]")[0]
+    return node.partition(":")[0] if node.count(":") == 1 else node
+
+
+def spoken_for(hops_told: str | None, peer: str, trusted: Networks) -> str | None:
     """Return the last address that no trusted proxy vouches for being its own.
 
     `X-Forwarded-For` is believed of a trusted peer only, and from its end: what stands before the
     first stranger may have been written by that stranger.
     """
-    if forwarded_for is None or not _within(peer, trusted):
+    if hops_told is None or not _within(peer, trusted):
         return None
-    hops = [hop.strip() for hop in forwarded_for.split(",")]
+    hops = [hop.strip() for hop in hops_told.split(",")]
     for hop in reversed(hops):
         if not _within(hop, trusted):
             return printable(hop, 100)

@@ -10,6 +10,7 @@ import platform
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import permutations, product
 from time import monotonic, time_ns
 from typing import Any, NamedTuple
 
@@ -47,6 +48,13 @@ SLEEP_LEVEL = {1: "1", 2: "2", STOPPED: "stopped"}
 
 EXEMPLAR_FROM_S = 0.25
 """Who looks for an example looks for a slow one; to keep one costs microseconds."""
+
+
+EDGE_REFUSALS = (
+    *(("public", "key"), ("public", "malformed")),
+    *(("admin", "token"), ("admin", "host"), ("admin", "origin"), ("admin", "malformed")),
+)
+"""Who refuses a call by its head, and for what."""
 
 
 class GateReading(NamedTuple):
@@ -157,8 +165,9 @@ class Telemetry:
         self._since_s: dict[str, float] = {}
         self.trace: Callable[[Record, Outcome, float], None] | None = None
         """Makes spans of a request that ended, where they are wanted."""
-        self.observers: list[Callable[[str, dict[str, Any]], None]] = []
-        """Hear of each request that ended and of each engine's state: kind, fields."""
+        self.observers: list[Callable[[str, dict[str, Any], str | None], None]] = []
+        """Hear of each request that ended and of each engine's state: kind, fields, and these as
+        JSON where that was made anyhow."""
         build = Gauge(
             "frontdoor_build_info",
             "What runs; always 1",
@@ -197,26 +206,35 @@ class Telemetry:
             self._tokens.labels(upstream, "completion"),
         )
 
-    def know(self, surfaces: Iterable[str], upstreams: Mapping[str, bool]) -> None:
+    def know(
+        self, surfaces: Iterable[str], upstreams: Mapping[str, bool], keys: Iterable[str] = ()
+    ) -> None:
         """Let every counter exist from 0 on; `upstreams` says of each whether it can sleep.
 
         A counter that appears with its first failure has no rate for it.
         """
-        for surface in (*surfaces, ""):
-            for upstream in (*upstreams, ""):
-                for outcome in Outcome:
-                    self._count(surface, upstream, outcome)
-        for upstream, sleeps in upstreams.items():
+        for surface, upstream, outcome in product((*surfaces, ""), (*upstreams, ""), Outcome):
+            self._count(surface, upstream, outcome)
+        for key, outcome in product(keys, Outcome):
+            self._by_key.labels(key, outcome.label)
+        for listener, reason in EDGE_REFUSALS:
+            self._edge_refusals.labels(listener, reason)
+        for upstream in upstreams:
             self._of(upstream)
-            if not sleeps:
-                continue
-            for depth in SleepDepth:
-                self._wake_seconds.labels(upstream, depth.value)
-                for result in ("succeeded", "failed"):
-                    self._wakes.labels(upstream, depth.value, result)
-            for level in SLEEP_LEVEL.values():
-                for reason in SleepReason:
-                    self._sleeps.labels(upstream, level, reason.value)
+        sleepers = [upstream for upstream, sleeps in upstreams.items() if sleeps]
+        for pair in permutations(sleepers, 2):
+            self._evictions.labels(*pair)
+        for upstream in sleepers:
+            self._know_sleeper(upstream)
+
+    def _know_sleeper(self, upstream: str) -> None:
+        self._out_of_memory.labels(upstream)
+        for depth in SleepDepth:
+            self._wake_seconds.labels(upstream, depth.value)
+            for result in ("succeeded", "failed"):
+                self._wakes.labels(upstream, depth.value, result)
+        for level, reason in product(SLEEP_LEVEL.values(), SleepReason):
+            self._sleeps.labels(upstream, level, reason.value)
 
     def reloaded(self, *, went_well: bool) -> None:
         """Take that the configuration was read."""
@@ -243,12 +261,14 @@ class Telemetry:
             if record.tokens_out:
                 tokens_out.inc(record.tokens_out)
         time = now()
+        line = access_line(self._style, time, fields)
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed: requests go on
-            self._access_log.write(access_line(self._style, time, fields))
+            self._access_log.write(line)
         if self.trace is not None:
             self.trace(record, outcome, fields["total_s"])
+        text = line.rstrip("\n") if self._style == "json" else None
         for observe in self.observers:
-            observe("request", {"time": time, **fields})
+            observe("request", {"time": time, **fields}, text)
 
     def refused_at_edge(self, listener: str, reason: str) -> None:
         """Count what was refused before anybody looked at what it asks for."""
@@ -276,7 +296,7 @@ class Telemetry:
         """Tell whoever looks of every state."""
         self._since_s[upstream] = monotonic()
         for observe in self.observers:
-            observe("engine", {"time": now(), "upstream": upstream, "state": state.value})
+            observe("engine", {"time": now(), "upstream": upstream, "state": state.value}, None)
 
     def state_since_s(self, upstream: str) -> float | None:
         """Return for how long an engine has been as it is; None where it never changed."""

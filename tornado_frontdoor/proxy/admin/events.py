@@ -91,13 +91,13 @@ class EventHub:
     def __len__(self) -> int:
         return len(self._viewers)
 
-    def happened(self, kind: str, fields: Fields) -> None:
-        """Take an event."""
+    def happened(self, kind: str, fields: Fields, text: str | None = None) -> None:
+        """Take an event; `text` is its fields as JSON, where somebody has made it already."""
         self._number += 1
         if kind == "request":
             self._requests.append((self._number, fields))
         if self._viewers:
-            self._pending.append(self._frame(kind, fields, self._number))
+            self._pending.append(self._frame(kind, fields, self._number, text))
 
     def join(self, client: Client, last_id: str | None) -> None:
         """Show a client what is and what happens until it leaves."""
@@ -230,9 +230,12 @@ class EventHub:
         }
         return self._frame("snapshot", snapshot, self._number)
 
-    def _frame(self, kind: str, fields: Fields, number: int | None = None) -> bytes:
+    def _frame(
+        self, kind: str, fields: Fields, number: int | None = None, text: str | None = None
+    ) -> bytes:
+        text = json.dumps(fields) if text is None else text
         mark = "" if number is None else f"id: {self._start}-{number}\n"
-        return f"{mark}event: {kind}\ndata: {json.dumps(fields)}\n\n".encode()
+        return f"{mark}event: {kind}\ndata: {text}\n\n".encode()
 
 
 def _progress(inside: Fields) -> tuple[Any, ...]:

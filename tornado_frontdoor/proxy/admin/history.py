@@ -55,7 +55,7 @@ class History:
         elif (place := self._rng.randrange(self._served)) < WAITS_KEPT:
             self._waits_s[place] = fields["waited_s"]
 
-    def heard(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def heard(self, kind: str, fields: Mapping[str, Any], _: str | None = None) -> None:
         """Take an event: a request that ended, or another state of an engine."""
         if kind == "request":
             self.ended(fields)

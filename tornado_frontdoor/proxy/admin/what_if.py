@@ -65,7 +65,7 @@ class WhatIf:
         self._running: asyncio.subprocess.Process | None = None
         self._busy = False
 
-    def heard(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def heard(self, kind: str, fields: Mapping[str, Any], _: str | None = None) -> None:
         """Keep what the simulator needs of a request that ended."""
         if kind == "request" and fields["upstream"] is not None:
             self._kept.append(tuple(map(fields.__getitem__, _NEEDED)))

@@ -1,6 +1,6 @@
 // Doing something: asked back first, and sent with the header that no form of another site can send.
 
-import { $, words } from "./dom.js";
+import { $, make, words } from "./dom.js";
 
 let token = sessionStorage.getItem("frontdoor-token") || "";
 
@@ -15,10 +15,16 @@ export function headers(more) {
   return { "X-Frontdoor-Admin": "page", ...(token ? { Authorization: `Bearer ${token}` } : {}), ...more };
 }
 
-export function ask(question, label, path, done) {
+// `lengths`: for how long, as pairs of what is sent and what is read; "" sends nothing.
+export function ask(question, label, path, done, lengths = []) {
   $("ask-what").textContent = question;
   $("ask-yes").textContent = label;
-  $("ask").onclose = () => { if ($("ask").returnValue === "yes") act(path, done); };
+  $("ask-for").hidden = !lengths.length;
+  $("ask-length").replaceChildren(...lengths.map(([value, told]) => make("option", { value }, told)));
+  $("ask").onclose = () => {
+    const length = lengths.length ? $("ask-length").value : "";
+    if ($("ask").returnValue === "yes") act(length ? `${path}?for=${length}` : path, done);
+  };
   $("ask").returnValue = "no";
   $("ask").showModal();
 }

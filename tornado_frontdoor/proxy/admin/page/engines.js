@@ -118,6 +118,15 @@ function trouble(engine) {
   return told.map((text) => make("p", { class: "small note" }, text));
 }
 
+const HOLDS = { pin: "pinned", keep: "kept awake", asleep: "kept asleep: no request wakes it" };
+
+// What holds it awake or asleep: the first counts, and shows when it ends.
+function orders(engine) {
+  return (engine.orders || []).map((one) => make("p", { class: "small" },
+    make("b", {}, HOLDS[one.kind] || words(one.kind)), ` by ${words(one.owner)}${one.by ? ` (${one.by})` : ""}, ` +
+    (one.left_s == null ? "for good" : `for ${seconds(Math.max(0, one.left_s - passed()))} more`)));
+}
+
 function facts(engine) {
   const learned = Object.entries(engine.estimated_wake_seconds || {})
     .filter(([, value]) => value != null).map(([depth, value]) => `${seconds(value)} from ${depth}`);
@@ -125,16 +134,22 @@ function facts(engine) {
     (learned.length ? `, one takes about ${learned.join(", ")}` : ""));
 }
 
+const FOR_HOW_LONG = [["1h", "for an hour"], ["8h", "for 8 hours"], ["24h", "for a day"]];
+
 function buttons(name, engine) {
-  const act = (verb, label, question, off) => make("button", {
+  const act = (verb, label, question, off, lengths) => make("button", {
     disabled: off, "aria-label": `${label} ${name}`, "data-at": `${verb} ${name}`,
-    onclick: () => ask(question, label, `admin/${verb}/${encodeURIComponent(name)}`),
+    onclick: () => ask(question, label, `admin/${verb}/${encodeURIComponent(name)}`, null, lengths),
   }, label);
   const settled = engine.state === "awake" || engine.wake_in_progress;
+  const held = (engine.orders || []).some((one) => one.owner === "operator" && one.kind !== "asleep");
   return make("p", { class: "buttons" },
+    held ? act("unpin", "Unpin", `End what holds ${name} awake? Its idle time counts again, and it makes room for others.`)
+      : act("pin", "Pin", `Pin ${name}? Neither idle time nor another engine's need puts it to sleep.`, false,
+        [["", "until somebody unpins it"], ...FOR_HOW_LONG]),
     act("wake", "Wake", `Wake ${name} now?`, settled),
-    act("sleep", "Sleep", `Put ${name} to sleep? It wakes for the next request.`,
-      ASLEEP.includes(engine.state) || engine.in_flight > 0));
+    act("sleep", "Sleep", `Put ${name} to sleep?`, ASLEEP.includes(engine.state) || engine.in_flight > 0,
+      [["", "until the next request"], ...FOR_HOW_LONG]));
 }
 
 // Models, where they do not just have the name of their upstream.
@@ -150,7 +165,7 @@ function card(name, engine) {
       make("span", { class: `pill ${engine.state}` }, words(engine.state)),
       make("span", { class: "since" }, engine.since_s == null ? "" : `for ${seconds(engine.since_s + passed())}`)),
     make("p", { class: "small" }, models(name, engine), engine.url),
-    trouble(engine), steps(engine), inFlight(name, engine), queue(name, engine), replicas(name, engine),
+    trouble(engine), orders(engine), steps(engine), inFlight(name, engine), queue(name, engine), replicas(name, engine),
     sleeps ? make("footer", {}, facts(engine), buttons(name, engine)) : null);
 }
 
