@@ -1,9 +1,9 @@
 // The last hours by the minute, as charts.
 
 import { $, make } from "./dom.js";
-import { seen, view } from "./state.js";
+import { changed, seen, view } from "./state.js";
 
-const W = 600, H = 160, LEFT = 44, TOP = 10, BOTTOM = 24;
+const H = 160, LEFT = 44, TOP = 10, BOTTOM = 24;
 
 function ticks(most) {
   const rough = most / 4, power = 10 ** Math.floor(Math.log10(rough));
@@ -12,6 +12,7 @@ function ticks(most) {
 }
 
 function chart(title, unit, lines, minutes) {
+  const W = innerWidth < 640 ? 340 : 600; // so that its letters are as large as the page's
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   const draw = (tag, attributes, text) => {
     const element = document.createElementNS(svg.namespaceURI, tag);
@@ -37,7 +38,7 @@ function chart(title, unit, lines, minutes) {
   }
   const time = (minute) => new Date(minute * 60000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
   draw("text", { x: LEFT, y: H - 6, class: "axis" }, time(first));
-  if (span > 10) draw("text", { x: x(first + span / 2), y: H - 6, "text-anchor": "middle", class: "axis" }, time(Math.round(first + span / 2)));
+  if (span > 10 && W > 400) draw("text", { x: x(first + span / 2), y: H - 6, "text-anchor": "middle", class: "axis" }, time(Math.round(first + span / 2)));
   draw("text", { x: W - 6, y: H - 6, "text-anchor": "end", class: "axis" }, time(first + span));
   for (const [name, , color, bars] of lines) {
     if (bars) {
@@ -67,6 +68,7 @@ function stretches(minutes) {
   return found;
 }
 
+addEventListener("resize", () => changed("history"));
 view("history", () => {
   if (!seen.history.length) return;
   // The minute that runs would look like a fall; it is shown where it is all there is.

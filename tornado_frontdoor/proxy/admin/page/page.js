@@ -19,7 +19,10 @@ view("config", () => {
     make("td", { class: "key" }, key), make("td", {}, value), make("td", {}, from))));
 });
 
-view("log", () => { $("lines").textContent = seen.log.join("\n") || "Nothing has been logged yet."; });
+view("log", () => {
+  const lines = seen.log.map((line) => make("span", { class: line.split(" ", 2)[1] }, `${line}\n`));
+  $("lines").replaceChildren(...lines.length ? lines.reverse() : ["Nothing has been logged yet."]);
+});
 
 setInterval(() => {
   if (document.hidden || !seen.version) return;
