@@ -28,8 +28,9 @@ from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.engine.journal import Journal
 from tornado_frontdoor.proxy.engine.process import STOP_MARGIN_S, EngineProcess
 from tornado_frontdoor.proxy.gate_driver import SleepConfig
+from tornado_frontdoor.proxy.gauges import GateReading
 from tornado_frontdoor.proxy.standing_orders import StandingOrders
-from tornado_frontdoor.proxy.telemetry import GateReading, Telemetry
+from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream, order_rules_of, wake_limits_of
 
 LOG = logging.getLogger("frontdoor")

@@ -34,9 +34,9 @@ from tornado_frontdoor.proxy.gate_driver import (
     SleepConfig,
     SleepPolicy,
 )
+from tornado_frontdoor.proxy.gauges import GateReading
 from tornado_frontdoor.proxy.health import EngineHealth
 from tornado_frontdoor.proxy.standing_orders import OrderRules, StandingOrders
-from tornado_frontdoor.proxy.telemetry import GateReading
 
 LOG = logging.getLogger("frontdoor")
 
