@@ -20,6 +20,7 @@ in their order; `settled` closes the event. `LawError.law` is the number of the 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from hashlib import sha256
+from itertools import islice
 from math import inf
 from typing import NamedTuple
 
@@ -47,6 +48,8 @@ class _Waiter(NamedTuple):
     arrived_s: float
     awake_mark_s: float
     paused_mark_s: float
+    promised_s: float
+    """How long it may wait while capacity is 0."""
 
 
 class QueueWitness:
@@ -88,7 +91,8 @@ class QueueWitness:
         self._draining = False
         self._paused = False
         self._pause_limit_s = inf
-        self._shorter_limit_s = inf
+        self._promised_before_s: dict[int, float] = {}
+        """Of those who were promised more in the event that is being judged."""
         self._now = -inf
         self._awake_s = 0.0
         self._paused_s = 0.0
@@ -108,7 +112,8 @@ class QueueWitness:
         self.arrivals += 1
         self._newcomer = number
         self._kept, self._least_kept = kept, least_kept
-        self._queued[number] = _Waiter(weight, now, self._awake_s, self._paused_s)
+        promised_s = self._pause_limit_s if self._paused else 0.0
+        self._queued[number] = _Waiter(weight, now, self._awake_s, self._paused_s, promised_s)
 
     def ended(self, now: float, number: int, outcome: Outcome) -> None:
         """Note that the driver finished a ticket that waited or was in flight."""
@@ -154,10 +159,13 @@ class QueueWitness:
         """Note that capacity is 0 from now on, and how long anyone may wait for that to end."""
         self._pass(now)
         self._note_overdue()
-        before_s = self._pause_limit_s if self._paused else inf
-        self._shorter_limit_s = min(before_s, limit_s)
         self._pause_limit_s = limit_s
-        self._paused = True
+        already, self._paused = self._paused, True
+        for number, waiter in self._queued.items():
+            if waiter.promised_s < limit_s:
+                if already:
+                    self._promised_before_s[number] = waiter.promised_s
+                self._queued[number] = waiter._replace(promised_s=limit_s)
 
     def resumed(self, now: float) -> None:
         """Note that the engine is proven awake."""
@@ -239,7 +247,8 @@ class QueueWitness:
                 if self._slot_has_cooled and over_s == 0 and not after_another:
                     self._judge_tie(number, waiter)
             case Reason.MODEL_WAKING | Reason.UPSTREAM_DOWN:
-                over_s = self._paused_s - waiter.paused_mark_s - self._shorter_limit_s
+                promised_s = self._promised_before_s.get(number, waiter.promised_s)
+                over_s = self._paused_s - waiter.paused_mark_s - promised_s
                 self._judge_expiry(number, over_s)
             case Reason.DRAINING:
                 if not self._draining:
@@ -256,7 +265,7 @@ class QueueWitness:
         newcomer, self._newcomer = self._newcomer, None
         overdue, self._overdue = self._overdue, None
         self._slot_may_come_free = self._somebody_expired = self._slot_has_cooled = False
-        self._shorter_limit_s = self._pause_limit_s
+        self._promised_before_s.clear()
         if self._looks_at_cooling:
             self._judge_cooling()
         self._looks_at_cooling = True
@@ -276,8 +285,9 @@ class QueueWitness:
             raise LawError(3, f"ticket {number} waits beside a free slot")
         if head.weight > self._cap:
             raise LawError(3, f"ticket {number} can never run and keeps everyone behind it")
-        if self._overdue_s(head) > self._tolerance_s:
-            raise LawError(5, f"ticket {number} waits past its limit")
+        for number, waiter in self._soonest():
+            if self._overdue_s(waiter) > self._tolerance_s:
+                raise LawError(5, f"ticket {number} waits past its limit")
 
     # What can be compared with the outside
 
@@ -334,15 +344,19 @@ class QueueWitness:
 
     def _overdue_s(self, waiter: _Waiter) -> float:
         if self._paused:
-            return self._paused_s - waiter.paused_mark_s - self._pause_limit_s
+            return self._paused_s - waiter.paused_mark_s - waiter.promised_s
         return self._awake_s - waiter.awake_mark_s - self._timeout_s
 
     def _note_overdue(self) -> None:
         """Remember a head that is past its limit by a clock that stops running now."""
-        for number, head in self._queued.items():
-            if self._overdue_s(head) > self._tolerance_s:
+        for number, waiter in self._soonest():
+            if self._overdue_s(waiter) > self._tolerance_s:
                 self._overdue = number
-            return
+                return
+
+    def _soonest(self) -> Iterable[tuple[int, _Waiter]]:
+        """Return who may be the first past a limit: while paused anybody, else the head."""
+        return self._queued.items() if self._paused else islice(self._queued.items(), 1)
 
     def _judge_cooling(self) -> None:
         for number, (_, since_s) in self._cooling.items():

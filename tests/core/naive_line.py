@@ -48,6 +48,8 @@ class Waiter:
     weight: int
     awake_s: float = 0.0
     paused_s: float = 0.0
+    promised_s: float = 0.0
+    """How long it may wait while paused, as it was last told."""
 
 
 class NaiveLine:
@@ -84,7 +86,8 @@ class NaiveLine:
             return [*told, Seen(number, Reason.DRAINING)]
         if weight > self.cap:
             return [*told, Seen(number, Reason.BAD_REQUEST)]
-        self.waiting.append(Waiter(number, weight))
+        promised_s = self.pause_limit_s if self.paused else 0.0
+        self.waiting.append(Waiter(number, weight, promised_s=promised_s))
         let_in = self._let_in()
         room = self.queue if self.paused else self.queue - kept
         if self.paused and self.cap < inf:
@@ -127,6 +130,8 @@ class NaiveLine:
         told = self._cool() + self._expire(now_counts=False)
         self.paused = True
         self.pause_limit_s = limit_s
+        for waiter in self.waiting:
+            waiter.promised_s = max(waiter.promised_s, limit_s)
         return told + self._expire(now_counts=True)
 
     def resume(self, now: float) -> list[Seen]:
@@ -217,7 +222,7 @@ class NaiveLine:
 
     def _left_s(self, waiter: Waiter) -> float:
         if self.paused:
-            return self.pause_limit_s - waiter.paused_s
+            return waiter.promised_s - waiter.paused_s
         return self.timeout_s - waiter.awake_s
 
     def _due(self) -> list[Seen]:
@@ -240,7 +245,7 @@ class NaiveLine:
             if self._left_s(waiter) < 0 or (now_counts and self._left_s(waiter) == 0)
         ]
         self.waiting = [waiter for waiter in self.waiting if waiter not in gone]
-        return [Seen(waiter.number, reason) for waiter in gone]
+        return [Seen(waiter.number, reason) for waiter in sorted(gone, key=self._left_s)]
 
     def _let_in(self) -> list[Seen]:
         told = []

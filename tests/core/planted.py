@@ -95,9 +95,17 @@ _OURS = {
     "a paused queue is a long one": Patch("_places", "max(0, self._cap - self._used)", "self._cap"),
     "pause again starts anew": Patch("pause", "if not self._paused:", "if True:"),
     "first pause limit stays": Patch(
-        "pause", "_pause_limit_s = limit_s", "_pause_limit_s = min(self._pause_limit_s, limit_s)"
+        "_promise", "_pause_limit_s = limit_s", "_pause_limit_s = min(self._pause_limit_s, limit_s)"
     ),
-    "shorter pause spares the queue": Patch("pause", _EXPIRE_UNTIL),
+    "a shorter pause limit is for all": Patch(
+        "_promise", "max(ticket.promised_s, limit_s)", "limit_s"
+    ),
+    "a longer pause limit is for newcomers alone": Patch(
+        "_promise", "max(ticket.promised_s, limit_s)", "ticket.promised_s or limit_s"
+    ),
+    "the head goes first, whatever was promised": Patch(
+        "_first_to_go", "if self._paused and self._promises_differ:", "if False:"
+    ),
     "pause forgives the overdue": Patch("pause", _EXPIRE_BEFORE),
     "resume forgives the overdue": Patch("resume", f"{_EXPIRE_BEFORE}  # by", "pass  # by"),
     "resume forgets a shorter limit": Patch("resume", f"{_EXPIRE_BEFORE}  # a", "pass  # a"),
@@ -118,7 +126,7 @@ _OURS = {
     "second finish not counted": Patch("finish", "self.duplicate_finishes += 1"),
     "timer armed by another sum": Patch(
         "next_deadline",
-        "self._deadline(next(iter(self._queue.values())))",
+        "self._deadline(self._first_to_go())",
         "next(iter(self._queue.values())).arrived_s + self.limits.queue_timeout_s",
     ),
 }

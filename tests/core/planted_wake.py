@@ -317,7 +317,7 @@ PLANTED: Mapping[str, Patch] = MappingProxyType(
         "a wake that failed is tried at once": Patch(
             Machine,
             "_fall_out",
-            "self.wake_backoff = self.wake_backoff.failed(now)",
+            "self.wake_backoff = self.wake_backoff.failed(now, first_s=0.0 if learned else None)",
             "pass",
             "test_wake_doubts.test_a_release_that_a_second_wake_can_kill_is_looked_at_first",
         ),

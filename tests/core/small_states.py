@@ -72,7 +72,10 @@ class World:
             model.pause_limit_s if model.paused else None,
             model.draining,
             tuple(sorted(weight for _, weight in model.flying)),
-            tuple((waiter.weight, waiter.awake_s, waiter.paused_s) for waiter in model.waiting),
+            tuple(
+                (waiter.weight, waiter.awake_s, waiter.paused_s, waiter.promised_s)
+                for waiter in model.waiting
+            ),
             tuple((weight, now - since_s) for _, weight, since_s in model.cooling),
             line._used,
             line._used_cooling,
@@ -81,6 +84,8 @@ class World:
                 for ticket in line._cooling.values()
             ),
             line.paused,
+            line._pause_limit_s if line.paused else None,
+            line._promises_differ,
             line.draining,
             tuple(
                 (
@@ -88,6 +93,7 @@ class World:
                     ticket.state,
                     awake_s - ticket.awake_mark_s,
                     paused_s - ticket.paused_mark_s,
+                    ticket.promised_s,
                     now - ticket.arrived_s,
                 )
                 for ticket in line._queue.values()

@@ -300,8 +300,8 @@ class TestTwoBudgets:
         assert [one.number for one in seen(held.expire(30.0))] == [1, 2]
         assert held.next_deadline() == 40.0
 
-    @pytest.mark.parametrize(("limit_s", "deadline_s"), [(5.0, 5.0), (300.0, 300.0), (inf, None)])
-    def test_holding_again_changes_the_limit_for_those_who_wait_too(
+    @pytest.mark.parametrize(("limit_s", "deadline_s"), [(300.0, 300.0), (inf, None)])
+    def test_a_longer_hold_is_for_those_who_wait_too(
         self, limit_s: float, deadline_s: float | None
     ) -> None:
         held = line()
@@ -310,11 +310,26 @@ class TestTwoBudgets:
         held.pause(limit_s, 3.0)
         assert held.next_deadline() == deadline_s
 
-    def test_a_shorter_hold_sends_away_who_has_waited_so_long(self) -> None:
-        held = line()
-        held.pause(30.0, 0.0)
+    def test_a_shorter_hold_is_for_newcomers_and_who_waits_keeps_what_was_promised(self) -> None:
+        held = line(cap=2, queue=2)
+        held.pause(25.0, 0.0)
         come(held, 0.0)
-        assert seen(held.pause(5.0, 5.0)) == [Seen(1, Reason.MODEL_WAKING)]
+        held.pause(2.0, 5.0)
+        come(held, 6.0)
+        assert held.next_deadline() == 8.0
+        assert seen(held.expire(8.0)) == [Seen(2, Reason.MODEL_WAKING)]
+        come(held, 9.0)
+        assert [one.number for one in seen(held.expire(11.0))] == [3]
+        assert held.next_deadline() == 25.0
+
+    def test_what_was_used_up_by_earlier_holds_is_used_up(self) -> None:
+        busy = line(timeout_s=30.0)
+        come(busy, 0.0)
+        come(busy, 0.0)
+        busy.pause(3.0, 0.0)
+        busy.resume(2.5)
+        busy.pause(2.0, 5.0)
+        assert busy.next_deadline() == 5.5, "three were promised"
 
     def test_holding_settles_by_the_clock_that_ran_until_then(self) -> None:
         """The timer is late: who was past the limit goes, and does not wait out a hold as well."""

@@ -1,5 +1,6 @@
 """The gate of an engine that sleeps, as drivers and callers see it: holds, words, return times."""
 
+from dataclasses import replace
 from random import Random
 from time import process_time
 
@@ -76,15 +77,56 @@ class TestHolds:
         held = [admit.paused_s for admit in of(site, Admit)]
         assert held[0] == held[1] > 20.0
 
-    def test_before_the_first_look_callers_are_held_as_for_level_2(self, scene):
-        site = scene.site(settled=False)
+    def test_before_the_first_look_callers_are_held_as_for_level_1(self, scene):
+        """It has only to show that it is awake, as far as anybody knows."""
+        site = scene.site(settled=False, hold_sleeping_s=3.0)
         befalls(site, "hang", PROBE)
         site.arrive(1.0)
-        assert site.gate.sleep_depth is SleepDepth.OFFLOADED
-        scene.pass_s(179.0)
+        assert site.gate.sleep_depth is SleepDepth.SLEEPING
+        scene.pass_s(2.5)
         assert refusals(site) == []
+        scene.pass_s(0.5)
+        assert [told.sleep_depth for told in refusals(site)] == [SleepDepth.SLEEPING]
+
+    def test_who_came_before_the_first_look_is_held_for_what_it_finds(self, scene):
+        site = scene.site(settled=False, asleep=2, hold_sleeping_s=3.0)
+        site.arrive(1.0)
+        scene.pass_s(60.0)
+        assert site.ends["served"] == 1, "after a wake of 23 s"
+
+    def test_a_newcomer_is_held_by_the_settings_of_now_and_who_waits_as_was_promised(self, scene):
+        site = scene.site(asleep=1, hold_sleeping_s=25.0)
+        befalls(site, "hang", vllm.WAKE)
+        site.arrive(1.0)
         scene.pass_s(1.0)
-        assert [told.sleep_depth for told in refusals(site)] == [SleepDepth.OFFLOADED]
+        policy = replace(site.wake_limits, hold_sleeping_s=2.0)
+        site.call(lambda: site.gate.change_limits(site.limits, policy))
+        site.arrive(1.0)
+        scene.pass_s(2.0)
+        (newcomer,) = refusals(site)
+        assert "within 2 s" in newcomer.detail
+        scene.pass_s(21.5)
+        assert len(refusals(site)) == 1
+        scene.pass_s(0.5)
+        assert "within 25 s" in refusals(site)[1].detail
+
+    def test_back_at_level_1_newcomers_are_held_for_it_and_who_waits_as_was_promised(self, scene):
+        site = scene.site(hold_sleeping_s=3.0, hold_restarting_s=70.0)
+        scene.kill(site)
+        site.arrive(1.0)
+        scene.pass_s(60.0)
+        scene.hand(site, "sleep", level=1)
+        site.meddled = True
+        befalls(site, "hang", vllm.WAKE)
+        scene.wait_for(lambda: site.gate.wake_step == "wake_up")
+        assert site.gate.sleep_depth is SleepDepth.SLEEPING
+        site.arrive(1.0)
+        scene.pass_s(3.0)
+        (newcomer,) = refusals(site)
+        assert "within 3 s" in newcomer.detail
+        assert site.gate.queued == 1
+        scene.pass_s(7.0)
+        assert "within 70 s" in refusals(site)[1].detail
 
     def test_who_waits_for_a_restart_is_not_sent_away_by_better_news(self, scene):
         """The engine is back after 60 s, asleep, and its hold would be over since 30 s."""

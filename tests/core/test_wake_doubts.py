@@ -8,6 +8,7 @@ from tornado_frontdoor.core.decisions import (
     EngineState,
     Note,
     Outcome,
+    SleepDepth,
     Verdict,
     WakeEnded,
 )
@@ -115,7 +116,7 @@ def test_a_canary_that_cannot_be_asked_is_told(scene):
 
 
 def test_who_waits_in_vain_at_a_state_that_nobody_knows_is_told_just_that(scene):
-    site = scene.site(settled=False, hold_offloaded_s=5.0)
+    site = scene.site(settled=False, hold_sleeping_s=5.0)
     befalls(site, "hang", PROBE)
     site.arrive(1.0)
     scene.pass_s(10.0)
@@ -204,3 +205,17 @@ def test_an_operator_need_not_wait_for_the_end_of_a_pause(scene):
     scene.pass_s(2.0)
     site.call(site.gate.wake_now)
     assert scene.wait_for(lambda: site.gate.state is EngineState.AWAKE) < 10.0
+
+
+def test_a_wake_that_is_overdue_says_so_and_is_expected_to_take_longer_and_longer(scene):
+    site = scene.site(asleep=1, hold_sleeping_s=1.0)
+    site.gate._estimates.observe(SleepDepth.SLEEPING, 4.0)
+    befalls(site, "hang", vllm.WAKE)
+    lefts = []
+    for _ in range(4):
+        site.arrive(1.0)
+        scene.pass_s(10.0)
+        lefts.append(refusals(site)[-1].estimated_wake_s)
+    assert lefts == [3.0, 7.0, 17.0, 27.0], "what is left, then as long again as it is late"
+    assert "takes 27 s longer to wake than it should" in refusals(site)[-1].detail
+    assert site.gate.expected_wait_s(0) == 36.0, "told everywhere alike"

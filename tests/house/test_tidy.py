@@ -17,7 +17,13 @@ SOURCES = sorted(
     for path in (ROOT / room).rglob("*.py")
 )
 LONGEST_MODULE = 400
-LONGER = {"admission.py": 460, "machine.py": 880, "gate.py": 500, "main.py": 460}
+LONGER = {
+    "admission.py": 480,
+    "invariants.py": 420,
+    "machine.py": 900,
+    "gate.py": 520,
+    "main.py": 460,
+}
 """One owner of its state is worth more than two files that write into each other."""
 
 

@@ -179,10 +179,10 @@ def test_a_status_is_reported_with_its_words(
     kit: Any, status: str, ending: StepResult, step: Step
 ) -> None:
     async def scenario() -> None:
-        async with bench(kit, lambda _line, _body: answer(b"out of memory", status)) as held:
+        async with bench(kit, lambda _line, _body: answer(b"no luck", status)) as held:
             report = await held.perform(step)
             assert report.ending is ending
-            assert report.detail == f"status {status[:3]}: out of memory"
+            assert report.detail == f"status {status[:3]}: no luck"
             assert report.seen is None
             assert len(held.asked) == 1
 

@@ -24,8 +24,9 @@ engine has let go, or until `cooling_limit_s` has passed, told as `Cooled`. A dr
 
 While the controller is *paused* (its engine is not awake) capacity is 0: everyone waits, in the
 same queue, under the same bound. Two clocks measure a wait, and only one of them runs at a time:
-the time spent while paused counts against the pause limit, the rest against `queue_timeout_s`. Both
-marks grow in order of arrival, so the head of the queue is always the first to expire.
+the time spent while paused counts against the pause limit, the rest against `queue_timeout_s`. A
+pause limit is a promise: another one is for newcomers, and for those who were promised less. Where
+all were promised the same the head is the first to expire, as both marks grow in order of arrival.
 
 At one instant the order is: completions (also those by `cooling_limit_s`), departures, expiries,
 arrivals. So whatever can free a slot (`finish`, `resume`, `change_limits`) leaves alone a waiter
@@ -57,8 +58,9 @@ _new = tuple.__new__  # an `Admit` without the call of its constructor, made for
 class AdmissionController:
     """The queue before one upstream. Not thread-safe, never blocks.
 
-    Each call and each event is O(1), but for `waiting`, `dismiss` and `change_limits`, which walk
-    the queue.
+    Each call and each event is O(1), but for `waiting`, `dismiss`, `change_limits` and another
+    pause limit, which walk the queue; so do deadlines while those who wait were promised different
+    ones.
     `now` is the instant of the call in monotonic seconds; it never goes back.
     """
 
@@ -72,6 +74,7 @@ class AdmissionController:
         self._draining = False
         self._paused = False
         self._pause_limit_s = inf
+        self._promises_differ = False
         self._paused_since_s = 0.0
         self._paused_total_s = 0.0
         self._quiet_until_s = -inf  # nobody's limit is earlier: they come in order, head first
@@ -134,7 +137,7 @@ class AdmissionController:
         """Return the instant at which `expire` has something to do; None: there is none."""
         deadline_s = inf
         if self._queue:
-            deadline_s = self._deadline(next(iter(self._queue.values())))
+            deadline_s = self._deadline(self._first_to_go())
         if self._cooling:
             deadline_s = min(deadline_s, self._cool_s(next(iter(self._cooling.values()))))
         return None if deadline_s == inf else deadline_s
@@ -178,10 +181,11 @@ class AdmissionController:
             events.append(_new(Admit, (ticket, waited_s, 0.0)))
         elif len(self._queue) < self._places() - (0 if self._paused else kept):
             ticket.state = _QUEUED
-            if waited_s:
+            if waited_s or self._promises_differ:
                 self._quiet_until_s = -inf
             ticket.awake_mark_s = self._awake_s(now) - waited_s
             ticket.paused_mark_s = self._paused_s(now)
+            ticket.promised_s = self._pause_limit_s if self._paused else 0.0
             self._queue[ticket.number] = ticket
         else:
             self._reject(ticket, Reason.QUEUE_FULL, events)
@@ -242,9 +246,9 @@ class AdmissionController:
         return events
 
     def pause(self, limit_s: float, now: float) -> Sequence[AdmissionEvent]:
-        """Set capacity to 0 until `resume`; the queue may wait `limit_s` in all while paused.
+        """Set capacity to 0 until `resume`; who waits may wait `limit_s` in all while paused.
 
-        Calling it again while paused changes the limit, for those who wait already too.
+        Calling it again changes that for newcomers, and for those who were promised less.
         """
         events: list[AdmissionEvent] = []
         self._cool_until(now, events)
@@ -252,7 +256,7 @@ class AdmissionController:
         if not self._paused:
             self._paused = True
             self._paused_since_s = now
-        self._pause_limit_s = limit_s
+        self._promise(limit_s)
         self._quiet_until_s = -inf
         self._expire_until(now, events)
         return events
@@ -400,7 +404,7 @@ class AdmissionController:
         """Turn away those whose limit is now or has passed."""
         queue = self._queue
         while queue and now >= self._quiet_until_s:
-            ticket = next(iter(queue.values()))
+            ticket = self._first_to_go()
             deadline_s = self._deadline(ticket)
             if deadline_s > now:
                 self._quiet_until_s = deadline_s
@@ -411,12 +415,25 @@ class AdmissionController:
         """Turn away those whose limit has passed: the timer was late, and a decision stands."""
         queue = self._queue
         while queue and now > self._quiet_until_s:
-            ticket = next(iter(queue.values()))
+            ticket = self._first_to_go()
             deadline_s = self._deadline(ticket)
             if deadline_s >= now:
                 self._quiet_until_s = deadline_s
                 return
             self._send_away(ticket, now, events)
+
+    def _promise(self, limit_s: float) -> None:
+        for ticket in self._queue.values():
+            ticket.promised_s = max(ticket.promised_s, limit_s)
+        self._promises_differ = any(one.promised_s > limit_s for one in self._queue.values())
+        self._pause_limit_s = limit_s
+
+    def _first_to_go(self) -> Ticket:
+        """Return whose limit comes first; somebody waits."""
+        waiters = self._queue.values()
+        if self._paused and self._promises_differ:
+            return min(waiters, key=self._deadline)
+        return next(iter(waiters))
 
     def _send_away(self, ticket: Ticket, now: float, events: list[AdmissionEvent]) -> None:
         del self._queue[ticket.number]
@@ -432,7 +449,7 @@ class AdmissionController:
         # The one expression for a deadline: timers are armed at it and expiry is judged by it, so
         # that rounding can never make a timer fire too early and find nothing to do.
         if self._paused:
-            left_s = ticket.paused_mark_s + self._pause_limit_s - self._paused_total_s
+            left_s = ticket.paused_mark_s + ticket.promised_s - self._paused_total_s
             return self._paused_since_s + left_s
         return ticket.awake_mark_s + self.limits.queue_timeout_s + self._paused_total_s
 

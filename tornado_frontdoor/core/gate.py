@@ -408,10 +408,7 @@ class Gate(GateReader):
         depth = SleepDepth.SLEEPING if leaves else wake.depth
         if depth is None:
             return self._admission.resume(now)
-        hold_s = wake.policy.hold_s(depth)
-        if self._admission.queued:
-            # Who waits for a restart is not sent away by the good news that it only sleeps.
-            hold_s = max(hold_s, self._hold_s)
+        hold_s = wake.policy.hold_s(depth)  # a promise to newcomers: admission keeps earlier ones
         if self._admission.paused and hold_s == self._hold_s:
             return ()
         self._hold_s = hold_s
@@ -438,7 +435,7 @@ class Gate(GateReader):
         if turned.reason is Reason.MODEL_WAKING or (down and turned.reason is Reason.QUEUE_FULL):
             if self._wake is None:
                 return down_refusal(self.key, self._several().engines.hold_down_s)
-            return self._not_awake(self._wake, now)
+            return self._not_awake(self._wake, turned.ticket.promised_s, now)
         if turned.reason is Reason.MODEL_ASLEEP:
             return self._asleep(self._wake, now)
         limits, weight = self._admission.limits, turned.ticket.weight
@@ -446,20 +443,18 @@ class Gate(GateReader):
             turned.reason, self.key, weight, limits, lambda: self._promise_s(turned.ticket, now)
         )
 
-    def _not_awake(self, wake: WakeStateMachine, now: float) -> Refusal:
-        """Say why a hold was in vain, and when to come back."""
+    def _not_awake(self, wake: WakeStateMachine, hold_s: float, now: float) -> Refusal:
+        """Say why a hold of that length was in vain, and when to come back."""
         depth = wake.depth or SleepDepth.SLEEPING  # it is awake, and makes room for another
-        began_s = wake.transition.began_s if wake.transition else wake.down_since_s
-        if began_s is None or wake.step == "gpu":
-            began_s = now  # waiting for the GPU is no part of a wake's time
-        left_s = self._estimates.expected_s(depth, now - began_s)
+        left_s = self._wake_left_s(wake, now)
         failed = None
         if wake.wake_backoff.on(now):
             failed = wake.why, wake.wake_backoff.until_s - now
-        what = self._seat.what_it_does(self._estimates.late_s(depth, now - began_s))
+        since_s = self._wake_since_s(wake, now)
+        what = self._seat.what_it_does(self._estimates.late_s(depth, since_s))
         retry_after_s = wake.policy.retry_after_s(depth)
-        refusal = waking_refusal(depth, self.key, self._hold_s, retry_after_s, left_s, failed, what)
-        return_s = self._returns.wake_return_s(now, max(left_s, failed[1] if failed else 0.0))
+        refusal = waking_refusal(depth, self.key, hold_s, retry_after_s, left_s, failed, what)
+        return_s = self._returns.wake_return_s(now, left_s)
         return refusal._replace(return_s=return_s)
 
     def _asleep(self, wake: WakeStateMachine | None, now: float) -> Refusal:

@@ -96,11 +96,24 @@ class GateReader:
         """Return how long whoever is at a place in line (1: next) will wait, by what was seen."""
         wake = self._wake
         wait_s = place * self.drain_interval_s if self.limits.cap else 0.0
-        if wake is None or wake.depth is None:
+        if wake is None or (wake.depth is None and not self.makes_room):
             return wait_s
-        began_s = wake.transition.began_s if wake.transition else None
-        since_s = 0.0 if began_s is None else self._clock.now() - began_s
-        return wait_s + self._estimates.expected_s(wake.depth, since_s)
+        return wait_s + self._wake_left_s(wake, self._clock.now())
+
+    def _wake_since_s(self, wake: WakeStateMachine, now: float) -> float:
+        """Return how long the wake is under way already; waiting for the GPU is no part of it."""
+        began_s = wake.transition.since_s if wake.transition else wake.down_since_s
+        return 0.0 if began_s is None or wake.step == "gpu" else now - began_s
+
+    def _wake_left_s(self, wake: WakeStateMachine, now: float) -> float:
+        """Return what is left of a wake, or how long one will take, after the pause that is on.
+
+        One that is awake and makes room for another will have to wake from a sleep.
+        """
+        left_s = self._estimates.expected_s(
+            wake.depth or SleepDepth.SLEEPING, self._wake_since_s(wake, now)
+        )
+        return left_s + max(wake.wake_backoff.until_s - now, 0.0)
 
     def __repr__(self) -> str:
         flying = f"in_flight={self.in_flight}/{self.limits.cap or '-'}"

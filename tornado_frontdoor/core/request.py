@@ -76,10 +76,11 @@ class Ticket:
     """One request's place in one gate; `weight` is the number of slots it takes (>= 1).
 
     Only the AdmissionController writes to it. `number` is its order of arrival at the gate;
-    `paused_s` is how long it waited for a wake when its limit came; `replica` names the engine that
-    was picked for it, where there are several, `affinity` (the driver's) what it has in common with
-    others that should be on the same one; `caller`, `terms` and `request_id` are the driver's too;
-    None are the usual terms, and a caller of whom nothing is known.
+    `promised_s` is how long it may wait for wakes, `paused_s` how long it had when its limit came;
+    `replica` names the engine that was picked for it, where there are several, `affinity` (the
+    driver's) what it has in common with others that should be on the same one; `caller`, `terms`
+    and `request_id` are the driver's too; None are the usual terms, and a caller of whom nothing is
+    known.
     Raises ValueError for a weight below 1, which would lift the cap.
     """
 
@@ -93,6 +94,7 @@ class Ticket:
         "number",
         "paused_mark_s",
         "paused_s",
+        "promised_s",
         "replica",
         "request_id",
         "state",
@@ -111,6 +113,7 @@ class Ticket:
         self.cooling_since_s = 0.0
         self.awake_mark_s = 0.0
         self.paused_mark_s = 0.0
+        self.promised_s = 0.0
         self.paused_s = 0.0
         self.replica: str | None = None
         self.affinity: bytes | None = None

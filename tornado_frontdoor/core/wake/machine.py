@@ -59,9 +59,9 @@ from tornado_frontdoor.core.wake.policy import (
     due_by,
 )
 from tornado_frontdoor.core.wake.sequence import (
-    DEPTH_OF,
     NextAction,
     Transition,
+    depth_of,
     sleep_run,
     wake_run,
 )
@@ -274,7 +274,7 @@ class WakeStateMachine:
         if self.state is AWAKE:
             return None
         run = self.transition
-        return self._depth() if run is None or run.depth is None else run.depth
+        return self._depth() if run is None or run.from_depth is None else run.from_depth
 
     @property
     def levels(self) -> frozenset[int]:
@@ -489,7 +489,7 @@ class WakeStateMachine:
     def _depth(self) -> SleepDepth:
         if self.down_since_s is not None:
             return SleepDepth.RESTARTING
-        return DEPTH_OF.get(self.engine.level, SleepDepth.OFFLOADED)
+        return depth_of(self.engine)
 
     def _consider(self, now: float) -> Sequence[WakeOrder]:
         """Begin what is due, drop what is not wanted any more, and return all there is to do."""
@@ -686,7 +686,7 @@ class WakeStateMachine:
     def _done(self, run: Transition, event: EngineEvent | None, now: float) -> EngineEvent | None:
         if run.step.role is Role.PROBE:
             assert event is not None
-            run = run.planned(event, self.engine, self._kind, canary=self.policy.canary)
+            run = run.planned(event, self.engine, self._kind, now, canary=self.policy.canary)
         elif run.step.role is Role.VERIFY_AWAKE:
             if run.loads_weights:
                 self.engine = self.engine.loaded()
@@ -786,7 +786,7 @@ class WakeStateMachine:
         # Only its proof is missing: no memory is moved, no GPU is needed.
         self._call = None
         done = self._advance(
-            run.planned(event, self.engine, self._kind, canary=self.policy.canary), now
+            run.planned(event, self.engine, self._kind, now, canary=self.policy.canary), now
         )
         if done is not None:
             self._happen(done, now)

@@ -42,6 +42,18 @@ _LEVEL_FOUND: Mapping[EngineEvent, int] = {
 
 DEPTH_OF: Mapping[int, SleepDepth] = {1: SleepDepth.SLEEPING, STOPPED: SleepDepth.STOPPED}
 """Any other level is one from which weights must be read again."""
+
+
+def depth_of(engine: ObservedEngine) -> SleepDepth:
+    """Return from how deep a wake would have to begin.
+
+    One that was awake when last known, or of which nothing is known yet, has only to show it.
+    """
+    if engine.level == 0 and engine.trusted:
+        return SleepDepth.SLEEPING
+    return DEPTH_OF.get(engine.level, SleepDepth.OFFLOADED)
+
+
 CANARIES = 6
 """How many may go unanswered: on new weights a first token can take most of a minute."""
 
@@ -104,7 +116,10 @@ class Transition:
     began_s: float
     steps: tuple[Step, ...]
     depth: SleepDepth | None = None
-    """Of a wake: from where, as callers are told."""
+    """Of a wake: from where it began."""
+    found: SleepDepth | None = None
+    """Of a wake of one that was down: how deep it sleeps, now that it is back."""
+    found_s: float = 0.0
     level: int = 0
     """Of a sleep: where to."""
     asleep: bool = False
@@ -158,16 +173,35 @@ class Transition:
             return None
         return replace(self, index=self.index + 1, tries=0)
 
+    @property
+    def from_depth(self) -> SleepDepth | None:
+        """From where it wakes, as callers are told."""
+        return self.depth if self.found is None else self.found
+
+    @property
+    def since_s(self) -> float:
+        """Since when it wakes from there."""
+        return self.began_s if self.found is None else self.found_s
+
     def planned(
-        self, event: EngineEvent, engine: ObservedEngine, kind: EngineKind, *, canary: bool
+        self,
+        event: EngineEvent,
+        engine: ObservedEngine,
+        kind: EngineKind,
+        now: float,
+        *,
+        canary: bool,
     ) -> "Transition":
         """Return a wake before its first step, chosen by what its first probe found."""
         level = _LEVEL_FOUND.get(event, 2)
-        depth = self.depth
-        if level and depth is not SleepDepth.RESTARTING:
-            depth = DEPTH_OF.get(level, SleepDepth.OFFLOADED)
         steps = wake_steps(kind, engine.version, level, canary=canary)
-        return replace(self, steps=steps, index=-1, depth=depth)
+        planned = replace(self, steps=steps, index=-1)
+        if not level:
+            return planned
+        found = DEPTH_OF.get(level, SleepDepth.OFFLOADED)
+        if self.depth is SleepDepth.RESTARTING:
+            return replace(planned, found=found, found_s=now)
+        return replace(planned, depth=found)
 
     def judge(
         self, report: Report, event: EngineEvent | None, engine: ObservedEngine, kind: EngineKind
