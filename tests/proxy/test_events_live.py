@@ -69,6 +69,19 @@ def test_a_snapshot_comes_first_and_then_what_happens() -> None:
     asyncio.run(scenario())
 
 
+def test_another_configuration_is_told_to_those_who_look() -> None:
+    async def scenario() -> None:
+        async with doorway(cap=3) as door:
+            wire = await look(door)
+            await next_events(wire)
+            door.reread(cap=2)
+            config, _ = await until_event(wire, "config")
+            assert ["upstreams.reasoning.admission.cap", "2", "file"] in config["config"]
+            wire.leave()
+
+    asyncio.run(scenario())
+
+
 def test_who_was_cut_off_gets_what_was_missed_and_no_more() -> None:
     async def scenario() -> None:
         async with doorway() as door:

@@ -8,7 +8,7 @@ that reads too slowly misses events and gets a new snapshot. Nobody looks: nothi
 import asyncio
 import json
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from secrets import token_hex
 from time import monotonic
 from typing import Any, Protocol
@@ -51,6 +51,10 @@ class Observable(Protocol):
         """Return the last hours by the minute."""
         ...
 
+    def config(self) -> Sequence[Sequence[str]]:
+        """Return the configuration in force: the same object while it is the same."""
+        ...
+
     def rest(self) -> Fields:
         """Return what else a snapshot has."""
         ...
@@ -71,6 +75,23 @@ class Viewer:
             self.behind = True
 
 
+class _Ended:
+    """A request that ended; encoded once, when somebody wants it."""
+
+    __slots__ = ("_fields", "_text", "number")
+
+    def __init__(self, number: int, fields: Fields, text: str | None) -> None:
+        self.number = number
+        self._fields = fields
+        self._text = text
+
+    def text(self) -> str:
+        """Return its fields as JSON."""
+        if self._text is None:
+            self._text = json.dumps(self._fields)
+        return self._text
+
+
 class EventHub:
     """Keeps the last requests and tells viewers what happens."""
 
@@ -78,12 +99,13 @@ class EventHub:
         self._source = source
         self._start = token_hex(4)
         self._number = 0
-        self._requests: deque[tuple[int, Fields]] = deque(maxlen=REQUESTS_KEPT)
+        self._requests: deque[_Ended] = deque(maxlen=REQUESTS_KEPT)
         self._viewers: set[Viewer] = set()
         self._pending: list[bytes] = []
         self._engines: dict[str, Fields] = {}
         self._queues: dict[str, list[Fields]] = {}
         self._together: Fields = {}
+        self._config: Sequence[Sequence[str]] = ()
         self._last_line: str | None = None
         self._sent_s = self._history_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -95,9 +117,12 @@ class EventHub:
         """Take an event; `text` is its fields as JSON, where somebody has made it already."""
         self._number += 1
         if kind == "request":
-            self._requests.append((self._number, fields))
-        if self._viewers:
-            self._pending.append(self._frame(kind, fields, self._number, text))
+            ended = _Ended(self._number, fields, text)
+            self._requests.append(ended)
+            if self._viewers:
+                self._pending.append(self._frame(kind, ended.text(), self._number))
+        elif self._viewers:
+            self._pending.append(self._frame(kind, json.dumps(fields), self._number))
 
     def join(self, client: Client, last_id: str | None) -> None:
         """Show a client what is and what happens until it leaves."""
@@ -107,16 +132,16 @@ class EventHub:
         client.open(200, _HEADERS, None)
         if not self._viewers:
             self._engines, self._queues = self._source.engines(), self._source.queues()
-            self._together = self._source.together()
+            self._together, self._config = self._source.together(), self._source.config()
             self._last_line = next(iter(reversed([*self._source.log_lines()])), None)
             self._arm()
         self._flush()
         self._viewers.add(viewer)
         missed = self._missed(last_id)
         if missed is None:
-            viewer.send(self._snapshot([fields for _, fields in self._requests]))
+            viewer.send(self._snapshot())
         else:
-            viewer.send(self._snapshot(None) + b"".join(missed))
+            viewer.send(self._snapshot(with_requests=False) + b"".join(missed))
 
     def close(self) -> None:
         """Let everybody go."""
@@ -154,24 +179,28 @@ class EventHub:
         engines, queues = self._source.engines(), self._source.queues()
         for name, engine in engines.items():
             if _steady(engine) != _steady(self._engines.get(name, {})):
-                self._pending.append(self._frame("engine", {"upstream": name, **engine}))
+                self._tell("engine", {"upstream": name, **engine})
         for name, inside in queues.items():
             before = self._queues.get(name, [])
             if [*map(_progress, inside)] != [*map(_progress, before)]:
-                self._pending.append(self._frame("queue", {"upstream": name, "inside": inside}))
+                self._tell("queue", {"upstream": name, "inside": inside})
         self._engines, self._queues = engines, queues
         together = self._source.together()
         for name, value in together.items():
             if _steady(value) != _steady(self._together.get(name)):
-                self._pending.append(self._frame(name, {"now": value}))
+                self._tell(name, {"now": value})
         self._together = together
+        config = self._source.config()
+        if config is not self._config:
+            self._config = config
+            self._tell("config", {"config": config})
         if monotonic() - self._history_s > HISTORY_S:
             self._history_s = monotonic()
-            self._pending.append(self._frame("history", {"minutes": self._source.history()[-2:]}))
+            self._tell("history", {"minutes": self._source.history()[-2:]})
         fresh = self._fresh_lines()
         if fresh:
             self._last_line = fresh[0]
-            self._pending.append(self._frame("log", {"lines": fresh[::-1]}))
+            self._tell("log", {"lines": fresh[::-1]})
 
     def _fresh_lines(self) -> list[str]:
         """Return the lines of the log since the last look, newest first."""
@@ -190,12 +219,14 @@ class EventHub:
             data = b":\n\n"
         if data:
             self._sent_s = now_s
+        snapshot = b""
         for viewer in [*self._viewers]:
             if viewer.behind:
                 continue
             if viewer.stale:
                 viewer.stale = False
-                viewer.send(self._snapshot([fields for _, fields in self._requests]))
+                snapshot = snapshot or self._snapshot()
+                viewer.send(snapshot)
             elif data:
                 viewer.send(data)
 
@@ -205,35 +236,29 @@ class EventHub:
         if start != self._start or not number.isdecimal():
             return None
         seen = int(number)
-        if (
-            self._requests
-            and self._requests[0][0] > seen + 1
-            and len(self._requests) == (REQUESTS_KEPT)
-        ):
+        kept = self._requests
+        if len(kept) == REQUESTS_KEPT and kept[0].number > seen + 1:
             return None
-        return [
-            self._frame("request", fields, number)
-            for number, fields in self._requests
-            if number > seen
-        ]
+        return [self._frame("request", one.text(), one.number) for one in kept if one.number > seen]
 
-    def _snapshot(self, requests: list[Fields] | None) -> bytes:
+    def _snapshot(self, *, with_requests: bool = True) -> bytes:
         """Return a snapshot; without requests: those that the viewer has are still good."""
         snapshot = {
             "engines": self._source.engines(),
             "queues": self._source.queues(),
             **self._source.together(),
-            "requests": requests,
             "log": [*self._source.log_lines()],
             "history": self._source.history(),
             **self._source.rest(),
         }
-        return self._frame("snapshot", snapshot, self._number)
+        requests = f"[{','.join(one.text() for one in self._requests)}]"
+        text = f'{{"requests": {requests if with_requests else "null"}, {json.dumps(snapshot)[1:]}'
+        return self._frame("snapshot", text, self._number)
 
-    def _frame(
-        self, kind: str, fields: Fields, number: int | None = None, text: str | None = None
-    ) -> bytes:
-        text = json.dumps(fields) if text is None else text
+    def _tell(self, kind: str, fields: Fields) -> None:
+        self._pending.append(self._frame(kind, json.dumps(fields)))
+
+    def _frame(self, kind: str, text: str, number: int | None = None) -> bytes:
         mark = "" if number is None else f"id: {self._start}-{number}\n"
         return f"{mark}event: {kind}\ndata: {text}\n\n".encode()
 

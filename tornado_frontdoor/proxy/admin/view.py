@@ -1,6 +1,6 @@
 """What the page shows: engines, who is inside them, the configuration in force, its own files."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -61,6 +61,8 @@ class View:
         self._history = history
         self._log = log
         self.settings: Settings | None = None
+        self._read_of: Settings | None = None
+        self._config: Sequence[Sequence[str]] = ()
 
     def queues(self) -> dict[str, list[Fields]]:
         """Return who is inside each upstream, in order of arrival; `place` of those who wait."""
@@ -84,12 +86,18 @@ class View:
         """Return the last hours by the minute."""
         return self._history.minutes()
 
+    def config(self) -> Sequence[Sequence[str]]:
+        """Return the configuration in force, key by key; its file is read once."""
+        settings = self.settings
+        if settings is not None and settings is not self._read_of:
+            self._read_of, self._config = settings, in_force(settings)
+        return self._config
+
     def rest(self) -> Fields:
         """Return what else a snapshot has."""
-        settings = self.settings
         return {
             "version": __version__,
             "uptime_s": round(self._uptime_s(), 3),
-            "path": str(settings.path) if settings else None,
-            "config": in_force(settings) if settings else [],
+            "path": str(self.settings.path) if self.settings else None,
+            "config": self.config(),
         }

@@ -65,6 +65,7 @@ const heard = {
     changed("engines");
   },
   cluster(data) { seen.cluster = data.now; changed("engines"); },
+  config(data) { seen.config = data.config; changed("config"); },
   history(data) {
     const fresh = new Set(data.minutes.map((minute) => minute.minute));
     seen.history = [...seen.history.filter((minute) => !fresh.has(minute.minute)), ...data.minutes].slice(-720);
