@@ -7,6 +7,9 @@ from typing import Literal
 
 from tornado_frontdoor.core.request import UpstreamKey
 
+LONGEST_NAME = 1000
+"""Characters of a name that a pattern may stand for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
@@ -81,11 +84,16 @@ class Catalog:
         self._globs = sorted(globs, key=lambda pair: -len(pair[0]))  # stable: first written wins
 
     def resolve(self, name: str) -> Target | None:
-        """Return the model that `name` means, or None when nobody serves it."""
+        """Return the model that `name` means, or None when nobody serves it.
+
+        No pattern stands for what cannot be a name: one that is endless or cannot be printed.
+        """
         folded = name.lower()
         target = self._exact.get(folded)
         if target is not None:
             return target
+        if len(name) > LONGEST_NAME or not name.isprintable():
+            return None
         for pattern, candidate in self._globs:
             if fnmatchcase(folded, pattern):
                 return candidate

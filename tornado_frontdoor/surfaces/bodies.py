@@ -5,61 +5,55 @@ of that one value change; every other byte goes on as it came. (Multipart bodies
 """
 
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from json import JSONDecoder, dumps
 from json.decoder import scanstring  # type: ignore[attr-defined] # typeshed leaves it out
+from re import compile as compiled
 from typing import Any, NamedTuple
 
 from tornado_frontdoor.core.decisions import Reason
 from tornado_frontdoor.surfaces.base import Refused
 from tornado_frontdoor.surfaces.patient_json import (
-    HUGE_BYTES,
+    COPIED_AT_ONCE,
+    LongTexts,
+    Member,
     PatientReader,
-    skip_blanks,
+    in_steps,
     takes_long,
 )
 
 Span = tuple[int, int]
 
-Decode = Callable[[int], tuple[Any, int]]
-
 _raw_decode = JSONDecoder().raw_decode
 _utf8 = getincrementaldecoder("utf-8")
-
-
-class _Member(NamedTuple):
-    """A key, its value, and where in the text they stand."""
-
-    key: str
-    value: Any
-    start: int
-    value_start: int
-    end: int
+_blanks = compiled(r"[ \t\n\r]*").match
 
 
 class JsonBody(NamedTuple):
-    """A JSON object, and where in `text` the values of its top-level `model` keys stand.
+    """A JSON object, and where in `source` the values of its top-level `model` keys stand.
 
-    `patient`: it is large, and read and written in small steps.
+    `long_texts`: it is large, is read and written in small steps, and this holds what `fields`
+    leave out; None: it is small, and they have everything.
     """
 
-    text: str
+    source: bytes
     fields: dict[str, Any]
     model_spans: tuple[Span, ...]
-    patient: bool = False
+    long_texts: LongTexts | None = None
 
 
 def read_json(body: bytes) -> JsonBody:
     """Read a JSON object; raises Refused (bad_request) with what is wrong and where."""
     patient = takes_long(body)
     try:
-        text = _text_of(body) if patient else body.decode("utf-8")
+        return _read_in_steps(body) if patient else _read_at_once(body)
     except UnicodeDecodeError as error:
-        raise Refused(
-            Reason.BAD_REQUEST, f"The body is not UTF-8 ({_place(error, patient=patient)})"
-        ) from error
-    try:
-        return _walk(text, patient=patient)
+        place = (
+            f"{error.object[error.start]:#x} is no character"
+            if patient
+            else f"byte {error.start} is invalid"
+        )
+        raise Refused(Reason.BAD_REQUEST, f"The body is not UTF-8 ({place})") from error
     except RecursionError as error:
         raise Refused(Reason.BAD_REQUEST, "The body is nested too deeply") from error
     except ValueError as error:
@@ -68,42 +62,54 @@ def read_json(body: bytes) -> JsonBody:
         raise Refused(Reason.BAD_REQUEST, "The body is not valid JSON: it ends early") from error
 
 
-def _place(error: UnicodeDecodeError, *, patient: bool) -> str:
-    return (
-        f"{error.object[error.start]:#x} is no character"
-        if patient
-        else (f"byte {error.start} is invalid")
-    )
-
-
-def _text_of(body: bytes) -> str:
-    """Decode in steps."""
-    decoder = _utf8()
-    steps = range(0, len(body), HUGE_BYTES)
-    pieces = [decoder.decode(body[begin : begin + HUGE_BYTES]) for begin in steps]
-    return "".join([*pieces, decoder.decode(b"", final=True)])
-
-
-def _walk(text: str, *, patient: bool) -> JsonBody:
-    """Decode the top-level object key by key, so that the place of each value is known."""
+def _read_at_once(body: bytes) -> JsonBody:
+    text = body.decode("utf-8")
     fields: dict[str, Any] = {}
     spans: list[Span] = []
-    for member in _members(text, patient=patient):
+    for member in _members(text):
         fields[member.key] = member.value  # of two equal keys the last one counts, as for engines
         if member.key == "model":
             spans.append((member.value_start, member.end))
-    return JsonBody(text, fields, tuple(spans), patient)
+    if spans and not text.isascii():
+        spans = [(len(text[:start].encode()), len(text[:end].encode())) for start, end in spans]
+    return JsonBody(body, fields, tuple(spans))
 
 
-def _members(text: str, *, patient: bool) -> Iterator[_Member]:
-    """Step over the members of the top-level object; raises ValueError or IndexError."""
-    reader = PatientReader(text)
-    decode: Decode = reader.raw_decode if patient else lambda at: _raw_decode(text, at)
-    position = skip_blanks(text, 0)
-    if text[position] != "{":
-        decode(position)  # raises where it is not JSON at all
+def _read_in_steps(body: bytes) -> JsonBody:
+    decoder = _utf8()
+    for piece in in_steps(body, 0, len(body)):
+        decoder.decode(piece)
+    decoder.decode(b"", final=True)
+    reader = PatientReader(body)
+    fields: dict[str, Any] = {}
+    spans: list[Span] = []
+    for member in _members_in_steps(body, reader):
+        fields[member.key] = member.value
+        if member.key == "model":
+            spans.append((member.value_start, member.end))
+    return JsonBody(body, fields, tuple(spans), reader.long_texts)
+
+
+def _members_in_steps(body: bytes, reader: PatientReader) -> Iterator[Member]:
+    start = position = reader.skip_blanks(0)
+    if body[position] != ord("{"):
+        reader.raw_decode(position)  # raises where it is not JSON at all
         raise ValueError("it must be an object")
-    position = skip_blanks(text, position + 1)
+    for member in reader.members(position):
+        yield member
+        position = member.end
+    position = reader.skip_blanks(position + (position == start))
+    if reader.skip_blanks(position + 1) < len(body):
+        raise ValueError(f"there is more after the object, at byte {position + 1}")
+
+
+def _members(text: str) -> Iterator[Member]:
+    """Step over the members of the top-level object; raises ValueError or IndexError."""
+    position = _skip_blanks(text, 0)
+    if text[position] != "{":
+        _raw_decode(text, position)  # raises where it is not JSON at all
+        raise ValueError("it must be an object")
+    position = _skip_blanks(text, position + 1)
     if text[position] == "}":
         position += 1
     else:
@@ -111,44 +117,66 @@ def _members(text: str, *, patient: bool) -> Iterator[_Member]:
             if text[position] != '"':
                 raise ValueError(f"a key was expected at character {position}")
             key_start = position
-            if patient:
-                key, position = reader.string(position + 1)
-            else:
-                key, position = scanstring(text, position + 1, True)
-            position = skip_blanks(text, position)
+            key, position = scanstring(text, position + 1, True)
+            position = _skip_blanks(text, position)
             if text[position] != ":":
                 raise ValueError(f"':' was expected at character {position}")
-            start = skip_blanks(text, position + 1)
-            value, end = decode(start)
-            yield _Member(key, value, key_start, start, end)
-            position = skip_blanks(text, end)
+            start = _skip_blanks(text, position + 1)
+            value, end = _raw_decode(text, start)
+            yield Member(key, value, key_start, start, end)
+            position = _skip_blanks(text, end)
             separator = text[position]
             position += 1
             if separator == "}":
                 break
             if separator != ",":
                 raise ValueError(f"',' or '}}' was expected at character {position - 1}")
-            position = skip_blanks(text, position)
-    if skip_blanks(text, position) < len(text):
+            position = _skip_blanks(text, position)
+    if _skip_blanks(text, position) < len(text):
         raise ValueError(f"there is more after the object, at character {position}")
+
+
+def _skip_blanks(text: str, position: int) -> int:
+    if text[position : position + 1] not in (" ", "\n", "\r", "\t"):
+        return position
+    match = _blanks(text, position)
+    assert match is not None
+    return match.end()
 
 
 def with_model(parsed: JsonBody, served_name: str) -> bytes:
     """Return the body with `served_name` as its model and every other byte as it was."""
-    text = parsed.text
-    replacement = dumps(served_name, ensure_ascii=False)
-    for start, end in reversed(parsed.model_spans):
-        text = text[:start] + replacement + text[end:]
-    return text.encode()
+    replacement = dumps(served_name, ensure_ascii=False).encode()
+    return spliced(parsed.source, [(span, replacement) for span in parsed.model_spans])
 
 
-def without_fields(parsed: JsonBody, names: Collection[str]) -> str:
-    """Return the body's text without some of its top-level members, the others as they were."""
-    text = parsed.text
-    kept = [
-        text[m.start : m.end] for m in _members(text, patient=parsed.patient) if m.key not in names
-    ]
-    return "{" + ", ".join(kept) + "}"
+def spliced(body: bytes, changes: Collection[tuple[Span, bytes]]) -> bytes:
+    """Return the body with other bytes in the place of some parts, given in order."""
+    if len(body) <= COPIED_AT_ONCE:
+        for (start, end), replacement in reversed([*changes]):
+            body = body[:start] + replacement + body[end:]
+        return body
+    pieces: list[bytes] = []
+    at = 0
+    for (start, end), replacement in changes:
+        pieces += [*in_steps(body, at, start), replacement]
+        at = end
+    return b"".join([*pieces, *in_steps(body, at, len(body))])
+
+
+def without_fields(parsed: JsonBody, names: Collection[str]) -> bytes:
+    """Return the body without some of its top-level members, the others as they were."""
+    source = parsed.source
+    if parsed.long_texts is None:
+        text = source.decode()
+        kept = [text[m.start : m.end] for m in _members(text) if m.key not in names]
+        return ("{" + ", ".join(kept) + "}").encode()
+    pieces = [b"{"]
+    for member in _members_in_steps(source, PatientReader(source)):
+        if member.key not in names:
+            pieces += [b", "] if len(pieces) > 1 else []
+            pieces += in_steps(source, member.start, member.end)
+    return b"".join([*pieces, b"}"])
 
 
 def replace_model(body: bytes, served_name: str) -> bytes:

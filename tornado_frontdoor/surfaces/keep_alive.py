@@ -59,4 +59,4 @@ def without_keep_alive(parsed: JsonBody) -> tuple[JsonBody, float | None]:
     if FIELD not in parsed.fields:
         return parsed, None
     said_s = keep_alive_s(parsed.fields[FIELD], FIELD)
-    return read_json(without_fields(parsed, {FIELD}).encode()), said_s
+    return read_json(without_fields(parsed, {FIELD})), said_s

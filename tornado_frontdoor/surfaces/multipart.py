@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import Reason
 from tornado_frontdoor.surfaces.base import Refused
-from tornado_frontdoor.surfaces.bodies import Span
+from tornado_frontdoor.surfaces.bodies import Span, spliced
+from tornado_frontdoor.surfaces.patient_json import find_in_steps
 
 FIELD_LIMIT_BYTES = 1024
 """A model's name is short; a longer field of that name is not one."""
@@ -78,14 +79,12 @@ def rewritten(body: bytes, form: Form, model: str | None) -> bytes:
     changes = [(span, b"") for span in form.whole]
     if model is not None and "model" in form.spans:
         changes.append((form.spans["model"], model.encode()))
-    for (start, end), replacement in sorted(changes, reverse=True):
-        body = body[:start] + replacement + body[end:]
-    return body
+    return spliced(body, sorted(changes))
 
 
 def _parts(delimiter: bytes, body: bytes) -> Iterator[Part]:
     """Step from delimiter to delimiter."""
-    at = 0 if body.startswith(delimiter) else body.find(b"\r\n" + delimiter) + 2
+    at = 0 if body.startswith(delimiter) else find_in_steps(body, b"\r\n" + delimiter, 0) + 2
     if at == 1:
         raise _refused("The multipart body does not hold its boundary")
     while True:
@@ -94,7 +93,7 @@ def _parts(delimiter: bytes, body: bytes) -> Iterator[Part]:
             return
         if not body.startswith(b"\r\n", start):
             raise _refused("The multipart body has a delimiter with more behind it")
-        end = body.find(b"\r\n" + delimiter, start)
+        end = find_in_steps(body, b"\r\n" + delimiter, start)
         if end < 0:
             raise _refused("The multipart body ends within a part")
         head_end = body.find(b"\r\n\r\n", start, min(end, start + _HEAD_LIMIT_BYTES))

@@ -115,13 +115,13 @@ class OpenAISurface:
         content_type = call.headers.get("content-type", "application/json")
         if content_type.lower().startswith("multipart/"):
             return self._decode_multipart(call, catalog, content_type)
-        received = read_json(call.body)
-        parsed, keep_alive_s = without_keep_alive(unsteered(received, self._steering))
+        received = unsteered(read_json(call.body), self._steering)
+        parsed, keep_alive_s = without_keep_alive(received)
         named = parsed.fields.get("model")
         if named is not None and not isinstance(named, str):
             raise Refused(Reason.BAD_REQUEST, "model must be a string", "model")
         target, spelt = _target(catalog, call.route.path, named, catalog.routes.chat_default)
-        body = call.body if parsed is received else parsed.text.encode()
+        body = parsed.source
         if named is not None and named != target.served_name:
             body = with_model(parsed, target.served_name)
         if call.route.path == RESPONSES and target.max_weight and parsed.fields.get("background"):

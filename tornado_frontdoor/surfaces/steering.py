@@ -36,7 +36,7 @@ def unsteered(parsed: JsonBody, steering: Steering) -> JsonBody:
         return parsed
     if steering == "refuse":
         raise refusal_of(found)
-    return read_json(without_fields(parsed, found).encode())
+    return read_json(without_fields(parsed, found))
 
 
 def refusal_of(found: Collection[str]) -> Refused:

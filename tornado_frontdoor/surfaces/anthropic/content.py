@@ -17,6 +17,7 @@ from tornado_frontdoor.surfaces.anthropic.fields import (
     objects_at,
     str_field,
 )
+from tornado_frontdoor.surfaces.patient_json import is_small, write_in_steps
 
 Part = dict[str, Any]
 
@@ -75,7 +76,8 @@ def assistant_tool_call(block: Json, path: str) -> Json:
         raise invalid(f"{path}.toolset_name", "toolsets are not supported by this gateway")
     arguments = object_at(block.get("input"), f"{path}.input")
     try:
-        written = _encode(arguments)
+        small = is_small(arguments)
+        written = _encode(arguments) if small else "".join(write_in_steps(arguments))
     except ValueError as error:
         raise invalid(f"{path}.input", "holds a number that is not finite") from error
     return {

@@ -6,7 +6,8 @@ from typing import Any
 
 from tornado_frontdoor.core.decisions import Reason
 from tornado_frontdoor.surfaces.base import Refused
-from tornado_frontdoor.surfaces.patient_json import write
+from tornado_frontdoor.surfaces.bodies import JsonBody
+from tornado_frontdoor.surfaces.patient_json import is_small, write, write_in_steps
 
 Json = dict[str, Any]
 
@@ -15,6 +16,11 @@ encode = JSONEncoder(
 ).encode
 """Compact JSON with its characters as they are. Raises ValueError for a number that is not finite,
 which JSON has not."""
+
+
+def encoded(value: object) -> str:
+    """Return `encode(value)`, of a large value in small steps."""
+    return encode(value) if is_small(value) else "".join(write_in_steps(value))
 
 
 def finite(text: str) -> float:
@@ -34,10 +40,16 @@ def to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def encode_request(body: Json, *, patient: bool = False) -> bytes:
-    """Return what an engine is sent; raises Refused for a number that JSON has not."""
+def encode_request(body: Json, asked: JsonBody) -> bytes:
+    """Return what an engine is sent in the place of what a client asked for.
+
+    Raises Refused for a number that JSON has not.
+    """
+    long_texts = asked.long_texts
     try:
-        return to_bytes(write(body) if patient else encode(body))
+        if long_texts is None:
+            return to_bytes(encode(body))
+        return b"".join(long_texts.restore(write(body)))
     except ValueError as error:
         detail = "The body holds a number that is not finite"
         raise Refused(Reason.BAD_REQUEST, detail) from error

@@ -137,11 +137,11 @@ def _blocks(content: object, path: str) -> list[Block]:
 
 def _joined(turns: Iterable[Turn]) -> list[Turn]:
     joined: list[Turn] = []
-    for turn in turns:
-        if joined and joined[-1].role == turn.role:
-            joined[-1] = Turn(turn.role, joined[-1].blocks + turn.blocks)
+    for role, blocks in turns:
+        if joined and joined[-1].role == role:
+            joined[-1].blocks.extend(blocks)
         else:
-            joined.append(turn)
+            joined.append(Turn(role, [*blocks]))
     return joined
 
 

@@ -35,7 +35,7 @@ def native_body(body: JsonBody, target: Target, *, counts: bool) -> tuple[bytes,
     if least == max_tokens:
         return with_model(body, target.served_name), streams
     changed = {**body.fields, "model": target.served_name, "max_tokens": least}
-    return encode_request(changed), streams
+    return encode_request(changed, body), streams
 
 
 def native_message(body: bytes, asked: Asked) -> bytes:

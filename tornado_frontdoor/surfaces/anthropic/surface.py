@@ -158,7 +158,7 @@ def _translated(
     relay: ResponseTranslator = (
         StreamRelay(asked, MessageStream(asked)) if streams else WholeRelay(asked, message)
     )
-    sent = encode_request(translation.body, patient=body.patient)
+    sent = encode_request(translation.body, body)
     return _exchange(call, target, asked, sent, relay, path=CHAT, streams=streams)
 
 
@@ -166,7 +166,7 @@ def _counted(
     call: SurfaceRequest, body: JsonBody, target: Target, asked: Asked, version: str
 ) -> DecodedRequest:
     counted = count_request(body.fields, target, version)
-    sent = encode_request(counted, patient=body.patient)
+    sent = encode_request(counted, body)
     return _exchange(call, target, asked, sent, CountRelay(asked), path="/tokenize")
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.surfaces.anthropic.fields import (
     Json,
-    encode,
+    encoded,
     flag_at,
     invalid,
     list_at,
@@ -68,7 +68,7 @@ def _function(tool: Json, path: str) -> Json:
     description = "" if tool.get("description") is None else str_field(tool, "description", path)
     examples = tool.get("input_examples")
     if examples:
-        lines = [encode(example) for example in list_at(examples, f"{path}.input_examples")]
+        lines = [encoded(example) for example in list_at(examples, f"{path}.input_examples")]
         description = "\n".join(
             [*([description] if description else []), "Input examples:", *lines]
         )
