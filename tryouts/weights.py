@@ -107,6 +107,7 @@ def weigh(surface: OpenAISurface, path: str, body: bytes) -> tuple[int | None, b
         request = surface.decode(call, CATALOG).request
     except Refused:
         return None, None
+    assert isinstance(request.body, bytes)
     return request.weight, request.body
 
 

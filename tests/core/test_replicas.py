@@ -74,6 +74,9 @@ class TestPicking:
         assert most <= LOAD_BOUND * 8 / 2 + 1
         assert len(set(names)) == 2
 
+    def test_affinity_of_a_single_engine_without_a_bound_is_to_that_one(self):
+        assert placed(made("affinity", a=inf), affinity=b"key").replica == "a"
+
     def test_who_is_moved_leaves_its_replica_and_never_goes_to_one_without_room(self):
         replicas = made(a=1, b=1)
         first, second = placed(replicas), placed(replicas)

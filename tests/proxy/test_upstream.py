@@ -333,3 +333,84 @@ def test_cancelling_an_ask_closes_its_connection(kit: Any) -> None:
             await kit.until(lambda: engine.open == 0, 0.1)
 
     asyncio.run(scenario())
+
+
+class Stored:
+    """A body that is not in memory."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.size_bytes = len(body)
+        self.gone_from = len(body)
+
+    def read(self, offset: int, most: int) -> bytes:
+        return self.body[offset : min(offset + most, self.gone_from)]
+
+
+def test_a_body_that_is_not_in_memory_is_sent_as_one_that_is(kit: Any) -> None:
+    seen: list[tuple[bytes, bytes]] = []
+
+    async def serve(reader: Any, writer: Any) -> None:
+        while not reader.at_eof():
+            seen.append(await kit.read_request(reader))
+            writer.write(kit.answer())
+
+    async def scenario() -> None:
+        async with kit.engine(serve) as engine, kit.client() as client:
+            stored = Stored(bytes(range(256)) * 10_000)
+            bodies = [b"a", stored, b"", stored, stored, b"b" * 70_000]
+            for body in bodies:
+                taker = kit.Taker()
+                client.start(kit.call(engine.url, method="POST", body=body), taker)
+                assert await taker.end() is TransferEnd.COMPLETE
+            await client.ask("GET", engine.url, timeout_s=5)
+            assert len(client._curls) == 1
+            assert engine.connections == 1
+            sent = [body.body if isinstance(body, Stored) else body for body in bodies]
+            assert [body for _, body in seen] == [*sent, b""]
+            heads = [head.lower() for head, _ in seen]
+            assert [head.split(b" ")[0] for head in heads] == [b"post"] * 6 + [b"get"]
+            assert not any(b"expect" in head or b"chunked" in head for head in heads)
+            assert len({len(head.split(b"\r\n")) for head in heads[:6]}) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_body_that_is_gone_while_it_is_sent_breaks_its_call_and_no_other(kit: Any) -> None:
+    async def scenario() -> None:
+        async with (
+            kit.engine(lambda r, w: serve_ok(kit, r, w)) as engine,
+            kit.client() as client,
+        ):
+            stored = Stored(b"x" * 100_000)
+            stored.gone_from = 50_000
+            taker = kit.Taker()
+            client.start(kit.call(engine.url, method="POST", body=stored), taker)
+            assert await taker.end() is TransferEnd.BROKEN
+            assert (await client.ask("POST", engine.url, timeout_s=5, body=b"x")).body == b"ok"
+
+    asyncio.run(scenario())
+
+
+def test_a_stored_body_goes_out_once_more_from_its_beginning(kit: Any) -> None:
+    """Where a connection that is reused turns out to be closed."""
+    seen: list[bytes] = []
+
+    async def serve(reader: Any, writer: Any) -> None:
+        seen.append((await kit.read_request(reader))[1])
+        writer.write(kit.answer())
+        if len(seen) == 1:
+            await reader.readexactly(100_000)
+            writer.transport.abort()
+        await serve_ok(kit, reader, writer)
+
+    async def scenario() -> None:
+        async with kit.engine(serve) as engine, kit.client() as client:
+            await client.ask("GET", engine.url, timeout_s=5)
+            stored = Stored(bytes(range(256)) * 10_000)
+            taker = kit.Taker()
+            client.start(kit.call(engine.url, method="POST", body=stored), taker)
+            assert await taker.end() is TransferEnd.COMPLETE
+            assert seen == [b"", stored.body]
+
+    asyncio.run(scenario())

@@ -136,6 +136,8 @@ class ServerTable(Table):
     state_dir = FilePath()
     max_body_mib = Whole(1, 65536)
     max_buffered_mib = Whole(1, 1_048_576)
+    spill_body_mib = Whole(0, 65536)
+    max_spilled_mib = Whole(0, 67_108_864)
     max_connections = Whole(1, 1_000_000)
     max_unfinished_per_address = Whole(1, 1_000_000)
     idle_timeout_s = Number(above=0, most=YEAR_S)

@@ -34,6 +34,8 @@ class ServerSettings:
     state_dir: Path = Path("var")
     max_body_mib: int = 64
     max_buffered_mib: int = 1024
+    spill_body_mib: int = 4
+    max_spilled_mib: int = 4096
     max_connections: int = 20000
     max_unfinished_per_address: int = 256
     idle_timeout_s: float = 75
@@ -56,6 +58,16 @@ class ServerSettings:
     def max_buffered_bytes(self) -> int:
         """`max_buffered_mib` in bytes."""
         return self.max_buffered_mib * BYTES_PER_MIB
+
+    @property
+    def spill_body_bytes(self) -> int:
+        """`spill_body_mib` in bytes."""
+        return self.spill_body_mib * BYTES_PER_MIB
+
+    @property
+    def max_spilled_bytes(self) -> int:
+        """`max_spilled_mib` in bytes."""
+        return self.max_spilled_mib * BYTES_PER_MIB
 
     @property
     def tls_files(self) -> tuple[Path, Path] | None:

@@ -86,13 +86,13 @@ class Catalog:
     def resolve(self, name: str) -> Target | None:
         """Return the model that `name` means, or None when nobody serves it.
 
-        No pattern stands for what cannot be a name: one that is endless or cannot be printed.
+        No pattern stands for a name that is endless.
         """
         folded = name.lower()
         target = self._exact.get(folded)
         if target is not None:
             return target
-        if len(name) > LONGEST_NAME or not name.isprintable():
+        if len(name) > LONGEST_NAME:
             return None
         for pattern, candidate in self._globs:
             if fnmatchcase(folded, pattern):

@@ -211,7 +211,7 @@ class Replicas:
         ]
         if not fit:
             return None
-        if self.engines.pick == "affinity" and ticket.affinity is not None:
+        if len(fit) > 1 and self.engines.pick == "affinity" and ticket.affinity is not None:
             load = weight + sum(one.used for one in self)
             whole = sum(one.slots for one in self if one.available)
             below = [

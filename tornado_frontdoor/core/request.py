@@ -3,10 +3,23 @@
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from typing import NamedTuple, NewType
+from typing import NamedTuple, NewType, Protocol
 
 UpstreamKey = NewType("UpstreamKey", str)
 """The name of an upstream in the configuration; one address, one key, one gate."""
+
+
+class StoredBody(Protocol):
+    """A body that is too large to be kept in memory."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How long it is."""
+        ...
+
+    def read(self, offset: int, most: int) -> bytes:
+        """Return up to `most` bytes of it from a place on; empty where it is gone."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +36,7 @@ class CanonicalRequest:
     upstream: UpstreamKey
     path: str
     """Where the engine takes it, e.g. `/v1/chat/completions`."""
-    body: bytes
+    body: bytes | StoredBody
     content_type: str
     stream: bool
     weight: int = 1

@@ -26,6 +26,7 @@ from tornado_frontdoor.proxy.admin.events import EventHub
 from tornado_frontdoor.proxy.admin.history import History
 from tornado_frontdoor.proxy.admin.view import View
 from tornado_frontdoor.proxy.dialects import key_ring, make_surfaces
+from tornado_frontdoor.proxy.downstream.body_store import BodyStore
 from tornado_frontdoor.proxy.downstream.browsers import HostRule
 from tornado_frontdoor.proxy.downstream.budget import BodyBudget, keep_little_memory
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
@@ -33,6 +34,7 @@ from tornado_frontdoor.proxy.downstream.limits import (
     ADMIN_BUFFERED_BYTES,
     ADMIN_CONNECTIONS,
     ConnectionLimits,
+    body_files,
     connection_limits,
     raise_descriptor_limit,
 )
@@ -86,6 +88,7 @@ class App:
         self._servers: list[Server] = []
         self._descriptors = raise_descriptor_limit()
         self._budget = BodyBudget(settings.server.max_buffered_bytes)
+        self._store = BodyStore(settings.server.state_dir, body_files(self._descriptors))
         self._history = History(settings.server.state_dir, self.pool.load)
         self._view = View(
             self.admin.engines,
@@ -124,10 +127,11 @@ class App:
                 server.listen,
             )
         limits = connection_limits(self.settings, self._descriptors)
-        public = self._listen("public", server.listen, self.door, limits, self._budget, self._tls)
+        bodies = self._budget, self._store
+        public = self._listen("public", server.listen, self.door, limits, bodies, self._tls)
         for_admin = limits._replace(max_connections=ADMIN_CONNECTIONS)
-        budget = BodyBudget(ADMIN_BUFFERED_BYTES)
-        admin = self._listen("admin", server.admin_listen, self.admin, for_admin, budget)
+        bodies = BodyBudget(ADMIN_BUFFERED_BYTES), BodyStore(server.state_dir, 0)
+        admin = self._listen("admin", server.admin_listen, self.admin, for_admin, bodies)
         if limits.max_connections < server.max_connections:
             LOG.info(
                 "%d connections rather than server.max_connections (%d): "
@@ -271,12 +275,12 @@ class App:
         address: Address,
         service: Service,
         limits: ConnectionLimits,
-        budget: BodyBudget,
+        bodies: tuple[BodyBudget, BodyStore],
         tls: SSLContext | None = None,
     ) -> Address:
         handed = self._manager.sockets(name)
         sockets = handed or bind(name, address)
-        listener = Listener(service, self._departures, limits, budget)
+        listener = Listener(service, self._departures, limits, *bodies)
         self._listeners.append(listener)
         server = Server(name, listener, tls)
         for sock in sockets:
@@ -311,6 +315,8 @@ class App:
         self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
         self.door.trusted_proxies = settings.server.trusted_proxies
         self._budget.limit_bytes = settings.server.max_buffered_bytes
+        self._store.spill_from_bytes = settings.server.spill_body_bytes
+        self._store.limit_bytes = settings.server.max_spilled_bytes
         limits = connection_limits(settings, self._descriptors)
         for listener in self._listeners:
             most = limits.max_connections if listener is self._listeners[0] else ADMIN_CONNECTIONS

@@ -4,10 +4,12 @@ What an engine answers goes on as a `ProxiedRequest` of its own.
 """
 
 import asyncio
+import gc
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 
@@ -19,6 +21,7 @@ from tornado_frontdoor.core.decisions import (
     Refusal,
 )
 from tornado_frontdoor.core.printable import printable, quoted
+from tornado_frontdoor.proxy.downstream.body_store import ReceivedBody
 from tornado_frontdoor.proxy.downstream.browsers import can_come_from_any_page
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.downstream.cors import allowed_origin, may_be_sent, readable_by
@@ -179,14 +182,15 @@ class FrontDoor:
         record = record_of(client, surface.name, self.trusted_proxies)
         if client.key is not None:
             record.key = record.known_key = client.key.name
-        record.bytes_in = len(client.body)
+        received = client.received
+        record.bytes_in = len(client.body) if received is None else received.size_bytes
         client.body = b""
-        if takes_long(call.body):
-            self._read_apart(client, surface, record, call)
-            return
         try:
             if route.kind is RouteKind.MODELS:
                 client.send(surface.models(call, self._listing(route.argument, client.key)))
+                return
+            if received is not None or takes_long(call.body):
+                self._read_apart(client, surface, record, call)
                 return
             decoded = surface.decode(call, self.catalog)
         except Refused as refused:
@@ -200,8 +204,12 @@ class FrontDoor:
     ) -> None:
         """Read a large body in a thread, one after the other: the loop goes on meanwhile."""
         self.being_read += 1
+        if client.received is not None:
+            client.received.begin()
         loop = asyncio.get_running_loop()
-        reading = loop.run_in_executor(self._reader, surface.decode, call, self.catalog)
+        reading = loop.run_in_executor(
+            self._reader, _decode, surface, call, client.received, self.catalog
+        )
         reading.add_done_callback(partial(self._was_read, client, surface, record))
 
     def _was_read(
@@ -212,22 +220,26 @@ class FrontDoor:
         reading: "asyncio.Future[DecodedRequest]",
     ) -> None:
         self.being_read -= 1
+        if client.received is not None:
+            client.received.end()
         if reading.cancelled():
             return
-        error = reading.exception()
-        if isinstance(error, Refused):
-            record.model = error.model
-            self._refuse(client, surface, record, error.refusal)
-        elif error is not None:
-            client.cut()
-            raise error
-        elif client.is_still_there():
-            self._enter(client, surface, record, reading.result())
-        else:
-            record.model = reading.result().request.model
-            record.cause = "the client left while its body was read"
-            self._telemetry.record(record, Outcome.CLIENT_GONE_QUEUED)
-        self._look_whether_empty()
+        try:
+            decoded = reading.result()
+            if client.is_still_there():
+                self._enter(client, surface, record, decoded)
+            else:
+                record.model = decoded.request.model
+                record.cause = "the client left while its body was read"
+                self._telemetry.record(record, Outcome.CLIENT_GONE_QUEUED)
+        except Refused as refused:
+            record.model = refused.model
+            self._refuse(client, surface, record, refused.refusal)
+        except Exception:
+            client.cut()  # or it would wait for ever
+            raise
+        finally:
+            self._look_whether_empty()
 
     def close(self) -> None:
         """Stop reading bodies and telling places."""
@@ -362,6 +374,39 @@ class FrontDoor:
     def _look_whether_empty(self) -> None:
         if self.draining and not self.under_way and not self.being_read:
             self.empty.set()
+
+
+def _decode(
+    surface: Surface, call: SurfaceRequest, received: ReceivedBody | None, catalog: Catalog
+) -> DecodedRequest:
+    """Read a large body; what its engine is sent goes to where the body was. Runs in a thread."""
+    with _no_collection():
+        if received is None:
+            return surface.decode(call, catalog)
+        return _decode_received(surface, call, received, catalog)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector from walking what a body holds: that stops every thread."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _decode_received(
+    surface: Surface, call: SurfaceRequest, received: ReceivedBody, catalog: Catalog
+) -> DecodedRequest:
+    body = received.whole()
+    decoded = surface.decode(call._replace(body=body), catalog)
+    sent = decoded.request.body
+    assert isinstance(sent, bytes)
+    kept = received.keep(sent, unchanged=sent is body)
+    return decoded._replace(request=replace(decoded.request, body=kept))
 
 
 def _refuse_any_page(client: Client) -> None:

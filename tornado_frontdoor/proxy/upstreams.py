@@ -19,6 +19,7 @@ from tornado_frontdoor.core.replicas import EngineReplica
 from tornado_frontdoor.core.request import (
     CallerFacts,
     CanonicalRequest,
+    StoredBody,
     Ticket,
     UpstreamKey,
     WakeTerms,
@@ -43,6 +44,8 @@ LOG = logging.getLogger("frontdoor")
 MOST_WAITING = 512
 """Who may wait for an engine without a cap: while it is down, or all its replicas are full."""
 AFFINITY_BYTES = 65536
+FRONT_BYTES = 4 * AFFINITY_BYTES
+"""How much of a body is searched for its first message: of each turn the same, however it grew."""
 
 _SIDE_LIMITS = AdmissionLimits(cap=8, queue=512, queue_timeout_s=60.0)
 """Claude Code counts tokens 14 at a time; 8 at once keep an engine's tokenizer busy enough."""
@@ -332,15 +335,16 @@ def engines_of(settings: UpstreamSettings) -> Engines:
     )
 
 
-def affinity_of(body: bytes) -> bytes:
+def affinity_of(body: bytes | StoredBody) -> bytes:
     """Return what requests of one conversation have in common: how its first message ends.
 
     A prefix cache works from the front: system text and first message are in every later turn.
     """
-    start = body.find(b'"messages"')
-    first_user = body.find(b'"user"', max(start, 0))
-    end = body.find(b"}", max(first_user, 0))
-    text = body[max(start, 0) : end if end > 0 else len(body)][:AFFINITY_BYTES]
+    front = body[:FRONT_BYTES] if isinstance(body, bytes) else body.read(0, FRONT_BYTES)
+    start = front.find(b'"messages"')
+    first_user = front.find(b'"user"', max(start, 0))
+    end = front.find(b"}", max(first_user, 0))
+    text = front[max(start, 0) : end if end > 0 else len(front)][:AFFINITY_BYTES]
     return blake2b(text, digest_size=16).digest()
 
 

@@ -87,6 +87,8 @@ def _read_in_steps(body: bytes) -> JsonBody:
         fields[member.key] = member.value
         if member.key == "model":
             spans.append((member.value_start, member.end))
+            if isinstance(member.value, str):
+                fields["model"] = reader.beginning(member.value_start + 1)
     return JsonBody(body, fields, tuple(spans), reader.long_texts)
 
 

@@ -37,6 +37,7 @@ MANY_TEXTS_BYTES = 160
 _SEGMENT_BYTES = 4096
 _END_BYTES = 32
 _LONGEST_NUMBER = 5000
+_NAME_BYTES = 16 * 1024
 
 _blanks = re.compile(rb"[ \t\n\r]*+").match
 _high_half = re.compile(rb"\\u[dD][89abAB]").match
@@ -210,6 +211,10 @@ class PatientReader:
             head = tail
         self._kept_bytes += head - begin + end - tail
         return f"{_text(body[begin:head])}{mark}{_text(body[tail:end])}", end + 1
+
+    def beginning(self, begin: int) -> str:
+        """Return a text that may be shown, such as a name, or its first 16 KiB."""
+        return _text(self._body[begin : _cut(self._body, begin, _NAME_BYTES)])
 
     def _past(self, position: int, wanted: int) -> int:
         position = self.skip_blanks(position)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pycurl
 
+from tornado_frontdoor.core.request import StoredBody
 from tornado_frontdoor.proxy.curl.transfer import Transfer, TransferEnd, UpstreamCall
 
 MAX_IDLE_S = 4
@@ -80,34 +81,74 @@ def prepare(curl: Any, call: UpstreamCall, transfer: Transfer) -> None:
         curl.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(call.connect_timeout_s * 1000)))
         curl.where = where
     method, body = call.method, call.body
-    shape = (method, bool(body) or method == "POST")
+    if isinstance(body, bytes):
+        shape = (method, "fields" if body or method == "POST" else "")
+    else:
+        shape = (method, "upload")
     if shape != curl.shape:
         _reshape(curl, *shape)
-    if shape[1]:
-        curl.setopt(pycurl.POSTFIELDS, body)  # not copied; pycurl keeps a reference
+    if isinstance(body, bytes):
+        if shape[1]:
+            curl.setopt(pycurl.POSTFIELDS, body)  # not copied; pycurl keeps a reference
+    else:
+        reader = BodyReader(body)
+        curl.setopt(pycurl.INFILESIZE_LARGE, body.size_bytes)
+        curl.setopt(pycurl.READFUNCTION, reader.read)
+        curl.setopt(pycurl.SEEKFUNCTION, reader.seek)
     curl.setopt(pycurl.PREREQFUNCTION, transfer.before_send)
     curl.setopt(pycurl.HEADERFUNCTION, transfer.take_header)
     curl.setopt(pycurl.WRITEFUNCTION, transfer.take_body)
 
 
+class BodyReader:
+    """Hands a stored body to libcurl, piece by piece, and from its beginning where it asks."""
+
+    def __init__(self, body: StoredBody) -> None:
+        self._body = body
+        self._offset = 0
+
+    def read(self, most: int) -> bytes | int:
+        """Return the next piece; empty: it was the last."""
+        piece = self._body.read(self._offset, most)
+        self._offset += len(piece)
+        if not piece and self._offset < self._body.size_bytes:
+            return pycurl.READFUNC_ABORT  # type: ignore[no-any-return]
+        return piece
+
+    def seek(self, offset: int, _origin: int) -> int:
+        """Go on from another place: libcurl sends a body once more."""
+        self._offset = offset
+        return pycurl.SEEKFUNC_OK  # type: ignore[no-any-return]
+
+
 def release_body(curl: Any) -> None:
     """Let go of the last body: an idle handle must not keep 64 MiB."""
-    if curl.shape is not None and curl.shape[1]:
+    kind = curl.shape[1] if curl.shape is not None else ""
+    if kind == "fields":
         curl.setopt(pycurl.POSTFIELDS, b"")
+    elif kind == "upload":
+        curl.setopt(pycurl.READFUNCTION, _nothing)
+        curl.setopt(pycurl.SEEKFUNCTION, _nothing)
 
 
-def _reshape(curl: Any, method: str, has_body: bool) -> None:
+def _nothing(*_: object) -> int:
+    return pycurl.READFUNC_ABORT  # type: ignore[no-any-return]
+
+
+def _reshape(curl: Any, method: str, body: str) -> None:
     curl.shape = None  # stays so when an option is refused
     curl.setopt(pycurl.NOBODY, 0)
     curl.unsetopt(pycurl.CUSTOMREQUEST)
     curl.setopt(pycurl.HTTPGET, 1)
-    if has_body:
+    if body == "fields":
         curl.setopt(pycurl.POST, 1)
+    elif body == "upload":
+        curl.setopt(pycurl.UPLOAD, 1)  # a PUT unless it is called otherwise
     elif method == "HEAD":
         curl.setopt(pycurl.NOBODY, 1)
-    if method not in ("GET", "HEAD", "POST") or (has_body and method != "POST"):
+    if (method, body) not in (("GET", ""), ("HEAD", ""), ("POST", "fields")):
         curl.setopt(pycurl.CUSTOMREQUEST, method)
-    curl.shape = (method, has_body)
+    curl.shape = (method, body)
 
 
 def header_lines(headers: Iterable[tuple[str, str]]) -> list[bytes]:

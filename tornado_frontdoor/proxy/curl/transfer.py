@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pycurl
 
+from tornado_frontdoor.core.request import StoredBody
 from tornado_frontdoor.proxy.curl.lingering import LingeringClose
 
 _log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class UpstreamCall:
     chunk_timeout_s: float
     """Longest silence between bytes of the body, and before its end."""
     method: str = "POST"
-    body: bytes = b""
+    body: bytes | StoredBody = b""
     headers: list[tuple[str, str]] = field(default_factory=list)
     lingers: bool = False
     """Whether a call that is broken off is followed until the engine has closed it too."""

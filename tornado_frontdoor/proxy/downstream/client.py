@@ -22,6 +22,7 @@ from tornado.http1connection import HTTP1Connection
 from tornado.httputil import HTTPHeaders, RequestStartLine
 from tornado.iostream import SSLIOStream, StreamClosedError
 
+from tornado_frontdoor.proxy.downstream.body_store import ReceivedBody
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher, is_gone
 from tornado_frontdoor.proxy.downstream.heads import REASONS, new_request_id, plain
 from tornado_frontdoor.surfaces.base import Document, Headers
@@ -71,6 +72,7 @@ class Client:
         "on_drained",
         "on_ended",
         "on_gone",
+        "received",
         "stalled",
         "status",
     )
@@ -105,6 +107,8 @@ class Client:
         self.extra: Headers = ()
         """What every answer to it says besides."""
         self.body = b""
+        self.received: ReceivedBody | None = None
+        """The body, where it is too large to be looked at here."""
         self.status = 0
         self.bytes_out = 0
         self.gone = False

@@ -9,6 +9,7 @@ line, and the connection is closed: where the next request would begin is not kn
 import asyncio
 import logging
 import re
+from collections.abc import Awaitable
 from socket import SHUT_WR
 from typing import Any, Protocol
 
@@ -54,8 +55,8 @@ class Delegate(Protocol):
         """Take the head."""
         ...
 
-    def data_received(self, chunk: bytes) -> None:
-        """Take a piece of the body."""
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        """Take a piece of the body; what is returned is waited for before more is read."""
         ...
 
     def finish(self) -> None:
@@ -151,8 +152,8 @@ class RequestConnection(HTTP1Connection):
                 piece = await stream.read_bytes(min(left_bytes, 65536), partial=True)
                 left_bytes -= len(piece)
                 work_bytes += len(piece)
-                if not self._write_finished:
-                    delegate.data_received(piece)
+                if not self._write_finished and (taking := delegate.data_received(piece)):
+                    await taking
                 if work_bytes >= STEP_BYTES:
                     work_bytes = 0
                     await asyncio.sleep(0)

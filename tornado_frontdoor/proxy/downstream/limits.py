@@ -14,6 +14,7 @@ KEPT_DESCRIPTORS = 64 + ADMIN_CONNECTIONS
 """For the admin listener, the journal, the log, the loop, and calls that look after engines."""
 FOR_A_REQUEST = 2
 """Descriptors of a request at an engine: its connection, and one that ends while it begins."""
+MOST_BODY_FILES = 4096
 
 
 class ConnectionLimits(NamedTuple):
@@ -31,13 +32,19 @@ def connection_limits(settings: Settings, descriptors: int) -> ConnectionLimits:
     server = settings.server
     caps = [u.admission.cap if u.admission else None for u in settings.upstreams.values()]
     at_engines = None if None in caps else sum(cap or 0 for cap in caps)
+    for_clients = descriptors - KEPT_DESCRIPTORS - body_files(descriptors)
     return ConnectionLimits(
-        connections_within(descriptors - KEPT_DESCRIPTORS, server.max_connections, at_engines),
+        connections_within(for_clients, server.max_connections, at_engines),
         server.max_unfinished_per_address,
         server.idle_timeout_s,
         server.head_timeout_s,
         server.body_timeout_s,
     )
+
+
+def body_files(descriptors: int) -> int:
+    """Return how many descriptors may go to files with large bodies."""
+    return min(MOST_BODY_FILES, descriptors // 16)
 
 
 def raise_descriptor_limit() -> int:

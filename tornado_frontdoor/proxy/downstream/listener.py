@@ -5,7 +5,7 @@ because a connection that is closed with bytes unread resets what was sent on it
 """
 
 import asyncio
-from functools import partial
+from collections.abc import Awaitable
 from sys import maxsize
 from time import monotonic
 from typing import NamedTuple, Protocol
@@ -20,6 +20,7 @@ from tornado.httputil import (
 )
 
 from tornado_frontdoor.core.decisions import Reason, Refusal
+from tornado_frontdoor.proxy.downstream.body_store import BodyStore, ReceivedBody
 from tornado_frontdoor.proxy.downstream.budget import BodyBudget
 from tornado_frontdoor.proxy.downstream.client import Client, ListenerContext
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
@@ -84,12 +85,14 @@ class Listener(ConnectionHost):
         departures: DisconnectWatcher,
         limits: ConnectionLimits,
         budget: BodyBudget,
+        store: BodyStore,
     ) -> None:
         super().__init__()
         self.service = service
         self.place = ListenerContext(departures, service.write_stall_timeout_s)
         self.limits = limits
         self.budget = budget
+        self.store = store
         self._idle: dict[object, Idle] = {}
         """By connection, longest idle first."""
         self._unfinished: dict[Incoming, float] = {}
@@ -126,6 +129,7 @@ class Listener(ConnectionHost):
         if self._sweep is not None:
             self._sweep.cancel()
         self.budget.close()
+        self.store.close()
 
     # Bodies on their way
 
@@ -228,8 +232,7 @@ class Incoming(HTTPMessageDelegate):
         self._connection = connection
         self._server_conn = server_conn
         self._client: Client | None = None
-        self._pieces: list[bytes] = []
-        self._size_bytes = 0
+        self._body = ReceivedBody(listener.budget)
         self._refused = False
         self._linger: asyncio.TimerHandle | None = None
 
@@ -266,19 +269,21 @@ class Incoming(HTTPMessageDelegate):
         ):
             self._listener.unfinished(self)
 
-    def data_received(self, chunk: bytes) -> None:
-        """Take a piece of the body, or throw it away."""
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        """Take a piece of the body, or throw it away; nothing more is read until that is done."""
         if self._refused or self._client is None:
-            return
-        listener = self._listener
+            return None
+        listener, body = self._listener, self._body
         listener.heard(self)
-        if self._size_bytes + len(chunk) > listener.service.max_body_bytes:
+        if body.size_bytes + len(chunk) > listener.service.max_body_bytes:
             self.refuse(Reason.BODY_TOO_LARGE)
         elif not listener.has_room(self, len(chunk)):
             self.refuse(Reason.BUFFERS_FULL)
         else:
-            self._size_bytes += len(chunk)
-            self._pieces.append(chunk)
+            body.add(chunk)
+            if body.wants_to_spill(listener.store):
+                return body.spill(listener.store)
+        return None
 
     def finish(self) -> None:
         """The request is whole."""
@@ -291,18 +296,20 @@ class Incoming(HTTPMessageDelegate):
             self._end_linger()
             client.finish()
             return
-        if self._pieces:
-            client.body = b"".join(self._pieces)
-            self._pieces.clear()
-            client.on_ended = partial(self._listener.budget.give, self._size_bytes)
-            self._size_bytes = 0
+        if self._body.size_bytes:
+            small = self._body.small()
+            if small is None:
+                client.received = self._body
+            else:
+                client.body = small
+            client.on_ended = self._body.forget
         client.watch()
         self._listener.service.serve(client)
 
     def on_connection_close(self) -> None:
         """Forget a request that never became whole."""
         self._end_linger()
-        size_bytes = self._size_bytes
+        size_bytes = self._body.size_bytes
         self._forget()
         if self._client is not None and not self._client.gone:
             self._client.gone = True
@@ -340,10 +347,7 @@ class Incoming(HTTPMessageDelegate):
 
     def _forget(self) -> None:
         self._listener.finished(self)
-        self._pieces.clear()
-        if self._size_bytes:
-            self._listener.budget.give(self._size_bytes)
-            self._size_bytes = 0
+        self._body.forget()
 
     def _end_linger(self) -> None:
         if self._linger is not None:
