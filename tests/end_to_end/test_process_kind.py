@@ -232,3 +232,21 @@ def test_a_process_table_says_how(tmp_path: Path, process: str, fault: str) -> N
     path.write_text(CONFIGURATION.format(engine="process", port=1, process=process, idle_stop_s=0))
     with pytest.raises(ConfigError, match=fault):
         load(path)
+
+
+def test_another_command_is_taken_at_the_next_start_and_the_rest_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        port = free_port()
+        async with front_door(tmp_path, process=child(port), port=port) as door:
+            door.configuration = door.configuration.replace('"8"', '"9"')
+            door.reread()
+            control = door.app.pool.current["text"].engine._control
+            assert control.process.settings.command[-3:] == ("9", "--port", str(port))
+            assert "process" not in caplog.text
+            door.reread(start_timeout_s=31)
+            assert "upstreams.text.process: all but other commands changes" in caplog.text
+            assert control.process.settings.start_timeout_s == 30
+
+    asyncio.run(scenario())

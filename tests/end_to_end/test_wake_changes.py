@@ -219,3 +219,18 @@ def test_one_folder_of_state_has_one_front_door_until_that_drains(tmp_path: Path
             await scene.door.settled("awake")
 
     asyncio.run(scenario())
+
+
+def test_an_engine_that_sleeps_keeps_its_path_and_its_gate_until_the_next_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        async with house() as door:
+            first = door.app.pool.current["text"]
+            url = first.settings.url
+            change(door, (f'"{url}"', f'"{url}/other"'))
+            assert door.app.pool.current["text"] is first
+            assert first.settings.url == url
+            assert "upstreams.text.url: another path changes with the next start" in caplog.text
+
+    asyncio.run(scenario())

@@ -213,7 +213,7 @@ class Doorway:
             "duplicate_finishes": sum(gate.duplicate_finishes for gate in gates),
             "leases": sum(len(u.keeper._waiting) for u in self.app.pool.everyone()),
             "lingering": sum(len(u.keeper._cooling) for u in self.app.pool.everyone()),
-            "transfers": self.app.pool.client.in_flight,
+            "transfers": len(self.app.pool.client.under_way),
             "watched": len(self.app._departures),
             "passages": len(self.app.door.under_way),
             "unsent": sum(len(listener.place.unsent) for listener in self.app._listeners),

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from tornado_frontdoor.config.settings import ServerSettings
 from tornado_frontdoor.proxy.downstream.body_store import (
     FLUSH_BYTES,
     BodyStore,
     ReceivedBody,
 )
-from tornado_frontdoor.proxy.downstream.budget import BodyBudget
 
 PIECE = os.urandom(64 * 1024)
 DESCRIPTORS = Path("/proc/self/fd")
@@ -24,9 +24,8 @@ class Scene:
 
     def __init__(self, folder: Path, most_files: int = 9) -> None:
         self.store = BodyStore(folder / "state", most_files)
-        self.store.spill_from_bytes = 2 * FLUSH_BYTES
-        self.store.limit_bytes = 1 << 30
-        self.budget = BodyBudget(1 << 30)
+        self.store.change(ServerSettings(spill_body_mib=2))
+        self.budget = self.store.memory
 
     async def received(self, pieces: int) -> ReceivedBody:
         body = ReceivedBody(self.budget)
@@ -39,7 +38,6 @@ class Scene:
 
     def nothing_is_left(self) -> bool:
         left = self.store.files, self.store.held_bytes, self.budget.held_bytes
-        self.budget.close()
         self.store.close()
         return left == (0, 0, 0)
 

@@ -53,7 +53,7 @@ def test_bodies_that_fit_into_no_memory_are_told_when_to_come_back() -> None:
                 assert reply.json["error"]["code"] == "buffers_full"
                 assert 1 <= int(reply.headers["retry-after"]) <= 6
             assert door.outcomes.count("buffers_full") == len(refused)
-            assert door.app._budget.held_bytes == 0
+            assert door.app._bodies.memory.held_bytes == 0
 
     asyncio.run(scenario())
 
@@ -66,7 +66,7 @@ def test_a_body_that_has_stalled_makes_room_for_one_that_comes() -> None:
             stalled = [await door.wire() for _ in range(4)]
             for wire in stalled:
                 wire.raw(head(2 * MIB) + b" " * (MIB - 4096))
-            await door.until(lambda: door.app._budget.held_bytes > 3 * MIB)
+            await door.until(lambda: door.app._bodies.memory.held_bytes > 3 * MIB)
             await asyncio.sleep(1.1)
             wire = await door.wire()
             wire.raw(head(2 * MIB) + padded(2 * MIB))

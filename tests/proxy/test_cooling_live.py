@@ -1,9 +1,12 @@
 """Slots of those who left: taken until the engine has noticed, by the engine's own count."""
 
 import asyncio
+import contextlib
 import json
 import socket
+from collections.abc import AsyncIterator
 from time import monotonic
+from typing import Any
 
 import pytest
 from doorway import CHAT, Doorway, doorway
@@ -164,3 +167,101 @@ def test_a_front_door_that_goes_away_waits_for_no_engine(left_by: str) -> None:
     with pytest.raises(Enough):
         asyncio.run(scenario())
     assert monotonic() - began_s < 1.5
+
+
+class Deaf:
+    """An engine that never closes a connection, and tells how many requests it runs."""
+
+    def __init__(self, answer: bytes = b"") -> None:
+        self.runs = 0
+        self.asked = 0
+        self.calls = 0
+        self._answer = answer
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                body = b""
+                if head.startswith(b"GET /metrics"):
+                    self.asked += 1
+                    body = (
+                        f'vllm:num_requests_running{{engine="0"}} {self.runs}\n'
+                        f'vllm:num_requests_waiting{{engine="0"}} 0\n'
+                    ).encode()
+                elif head.startswith(b"POST"):
+                    length = head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]
+                    await reader.readexactly(int(length))
+                    self.runs += 1
+                    self.calls += 1
+                    writer.write(self._answer)
+                    continue
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def before_a_deaf_one(
+    answer: bytes = b"", **settings: Any
+) -> AsyncIterator[tuple[Doorway, Deaf]]:
+    engine = Deaf(answer)
+    server = await asyncio.start_server(engine.serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        async with doorway(url=url, **settings) as door:
+            yield door, engine
+            engine.close()
+    finally:
+        engine.close()
+        server.close()
+
+
+@pytest.mark.slow
+def test_slots_come_free_by_the_engines_count_where_it_gives_no_other_sign() -> None:
+    async def scenario() -> None:
+        settings = {"cap": 2, "queue": 2, "upstream": "cooling_limit_s = 60"}
+        async with before_a_deaf_one(**settings) as (door, engine):
+            leaves, stays = await door.begin(CHAT, chat()), await door.begin(CHAT, chat())
+            await door.until(lambda: engine.runs == 2)
+            waits = await door.begin(CHAT, chat())
+            await door.inside(2, 1)
+            leaves.leave()
+            await door.until(lambda: engine.asked >= 4)
+            assert (door.gate.in_flight, door.gate.cooling, door.gate.queued) == (1, 1, 1)
+            engine.runs -= 1
+            await door.until(lambda: engine.calls == 3)
+            assert (door.gate.in_flight, door.gate.cooling, door.gate.queued) == (2, 0, 0)
+            for wire in (stays, waits):
+                wire.leave()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["not closed by it", "closed by it"])
+def test_an_answer_that_cannot_be_read_cools_unless_the_engine_itself_has_closed(
+    stays: bool,
+) -> None:
+    async def scenario() -> None:
+        garbage = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n"
+        settings = {"cap": 1, "queue": 1, "upstream": "cooling_limit_s = 0.5"}
+        async with before_a_deaf_one(garbage if stays else b"", **settings) as (door, engine):
+            wire = await door.begin(CHAT, chat())
+            await door.until(lambda: engine.calls)
+            began_s = monotonic()
+            if not stays:
+                engine.close()
+            assert (await wire.reply()).status == 502
+            if stays:
+                assert door.gate.cooling == 1
+                await door.until(lambda: not door.gate.cooling)
+                assert monotonic() - began_s > 0.4
+            else:
+                await door.until(lambda: not door.gate.cooling)
+            assert door.gate.in_flight == 0
+
+    asyncio.run(scenario())

@@ -101,7 +101,7 @@ async def before_an_engine(**settings: Any) -> AsyncIterator[tuple[Doorway, Engi
 
 def held(door: Doorway) -> tuple[int, int]:
     """Return how many bodies are in files, and how many bytes of bodies in memory."""
-    return door.app._store.files, door.app._budget.held_bytes
+    return door.app._bodies.files, door.app._bodies.memory.held_bytes
 
 
 def test_large_bodies_wait_in_files_and_reach_their_engine_as_they_would_from_memory() -> None:

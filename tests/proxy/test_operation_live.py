@@ -457,3 +457,25 @@ def test_an_access_log_that_cannot_be_written_fails_no_request() -> None:
             assert sum(v for k, v in values.items() if "requests_total{" in k) == 4
 
     asyncio.run(scenario())
+
+
+def test_an_engine_that_is_asked_at_another_path_keeps_its_gate_and_its_cap() -> None:
+    async def scenario() -> None:
+        async with doorway({"hold": 60}, cap=1, queue=1) as door:
+            first = await door.begin(CHAT, chat())
+            await door.inside(1)
+            before = door.app.pool.current["reasoning"]
+            url = before.settings.url
+            door.configuration = door.configuration.replace(f'"{url}"', f'"{url}/other"')
+            door.reread()
+            after = door.app.pool.current["reasoning"]
+            assert after is before
+            assert after.settings.url == f"{url}/other"
+            waiting = await door.begin(CHAT, chat())
+            await door.inside(1, 1)
+            waiting.leave()
+            first.leave()
+            await door.at_rest()
+            assert [one.name for one in after.engines()] == [f"{url}/other"]
+
+    asyncio.run(scenario())

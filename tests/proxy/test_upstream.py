@@ -291,7 +291,7 @@ def test_ask_returns_the_whole_answer_and_refuses_a_large_one(kit: Any) -> None:
             with pytest.raises(UpstreamFailed, match="larger than 99999") as failed:
                 await client.ask("GET", url, timeout_s=5, limit_bytes=99_999)
             assert failed.value.end is TransferEnd.BROKEN
-            assert client.in_flight == 0
+            assert len(client.under_way) == 0
             await kit.until(lambda: engine.open == 0)
 
     asyncio.run(scenario())
@@ -329,7 +329,7 @@ def test_cancelling_an_ask_closes_its_connection(kit: Any) -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert client.in_flight == 0
+            assert len(client.under_way) == 0
             await kit.until(lambda: engine.open == 0, 0.1)
 
     asyncio.run(scenario())

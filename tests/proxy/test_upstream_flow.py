@@ -155,7 +155,7 @@ def test_an_abort_closes_the_connection_and_the_client_still_serves(
                 transfer.abort()
                 transfer.resume()
                 assert await taker.end() is TransferEnd.ABORTED
-            assert client.in_flight == 0
+            assert len(client.under_way) == 0
             assert len(client._curls) == len(client._free_list) == 1
 
     asyncio.run(scenario())
@@ -181,7 +181,7 @@ def test_a_connection_nobody_answers_can_be_aborted_and_is_given_up_in_time(kit:
                 with pytest.raises(UpstreamFailed) as failed:
                     await client.ask("GET", url, timeout_s=0.2)
                 assert failed.value.end is TransferEnd.CONNECT_FAILED
-            assert client.in_flight == 0
+            assert len(client.under_way) == 0
 
     asyncio.run(scenario())
 
@@ -232,7 +232,7 @@ def test_calls_may_be_started_and_others_aborted_from_within_callbacks(kit: Any)
             assert await victim.end() is TransferEnd.ABORTED
             assert await dead.end() is TransferEnd.ABORTED
             await kit.until(lambda: late.chunks > 0 and taker.chunks > 1)
-            assert client.in_flight == 2
+            assert len(client.under_way) == 2
 
     asyncio.run(scenario())
 
@@ -295,7 +295,7 @@ def test_the_end_of_one_call_may_abort_another_that_has_just_ended_and_start_a_t
             ends = [await taker.end() for taker in takers]
             assert ends[3] is TransferEnd.COMPLETE
             assert await third.end() is TransferEnd.COMPLETE
-            assert client.in_flight == 0
+            assert len(client.under_way) == 0
             assert len(client._free_list) == len(client._curls)
 
     asyncio.run(scenario())

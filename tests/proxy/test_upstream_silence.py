@@ -20,7 +20,7 @@ async def _silent_end(kit: Any, serve: Any, **limits: float) -> tuple[Any, Trans
         end = await taker.end()
         lasted.stop()
         await kit.until(lambda: engine.open == 0)
-        assert client._silence_timer is None or client.in_flight == 0
+        assert client._silence_timer is None or len(client.under_way) == 0
         return taker, end, lasted
 
 

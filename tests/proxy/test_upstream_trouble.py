@@ -113,7 +113,7 @@ def test_a_header_that_cannot_be_sent_ends_the_call_on_a_later_turn(
             taker = kit.Taker()
             client.start(kit.call("http://127.0.0.1:9/", headers=headers), taker)
             assert not taker.ends
-            assert await taker.end() is TransferEnd.CONNECT_FAILED
+            assert await taker.end() is TransferEnd.UNSENDABLE
             aborted = kit.Taker()
             client.start(kit.call("http://127.0.0.1:9/", headers=headers), aborted).abort()
             assert await aborted.end() is TransferEnd.ABORTED
@@ -197,7 +197,7 @@ def test_a_receiver_that_raises_loses_its_call_and_nothing_else(
             setattr(taker, where, fail)
             client.start(kit.call(engine.url), taker)
             if where == "on_end":
-                await kit.until(lambda: client.in_flight == 0)
+                await kit.until(lambda: len(client.under_way) == 0)
             else:
                 assert await taker.end() is TransferEnd.ABORTED
             assert "a bug of ours" in caplog.text
@@ -284,7 +284,7 @@ def test_a_storm_of_aborts_and_failures_leaks_no_handle_and_no_connection(
                 end = await taker.end()
                 assert end.name in ("ABORTED", expected.get(way, "BROKEN"))
                 assert end.name != "COMPLETE" or taker.size in (20_000, 20 * 1024)
-            assert client.in_flight == 0
+            assert len(client.under_way) == 0
             assert len(client._free_list) == len(set(client._free_list)) == len(client._curls)
             assert not client._deferred
             answer = await client.ask("GET", f"{engine.url}/whole", timeout_s=5)

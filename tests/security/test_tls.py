@@ -121,3 +121,21 @@ def test_a_key_without_its_certificate_is_told_at_once(tmp_path: Path) -> None:
     )
     with pytest.raises(Exception, match=r"tls_key: is required beside server\.tls_cert"):
         load(path)
+
+
+def test_a_handshake_that_comes_to_nothing_is_counted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with doorway(server=served(tmp_path)) as door:
+            looks = await door.wire()  # whether the port is open, as load balancers do
+            looks.leave()
+            for nonsense in (
+                b"GET / HTTP/1.1\r\nHost: d\r\n\r\n",
+                b"\x16\x03\x01\x00\x05\x01\0\0\1\0",
+            ):
+                wire = await door.wire()
+                wire.raw(nonsense)
+                await wire.rest()
+            metrics = (await door.admin("/metrics")).body.decode()
+            assert 'edge_refusals_total{listener="public",reason="tls"} 2.0' in metrics
+
+    asyncio.run(scenario())

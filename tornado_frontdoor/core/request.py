@@ -22,6 +22,11 @@ class StoredBody(Protocol):
         ...
 
 
+def part_of(body: bytes | StoredBody, begin: int, most: int) -> bytes:
+    """Return up to `most` bytes of a body from a place on."""
+    return body[begin : begin + most] if isinstance(body, bytes) else body.read(begin, most)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanonicalRequest:
     """One request as everything below the surfaces sees it: no dialect, no route, no client.

@@ -28,10 +28,9 @@ from tornado_frontdoor.proxy.admin.view import View
 from tornado_frontdoor.proxy.dialects import key_ring, make_surfaces
 from tornado_frontdoor.proxy.downstream.body_store import BodyStore
 from tornado_frontdoor.proxy.downstream.browsers import HostRule
-from tornado_frontdoor.proxy.downstream.budget import BodyBudget, keep_little_memory
+from tornado_frontdoor.proxy.downstream.budget import keep_little_memory
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
 from tornado_frontdoor.proxy.downstream.limits import (
-    ADMIN_BUFFERED_BYTES,
     ADMIN_CONNECTIONS,
     ConnectionLimits,
     body_files,
@@ -87,8 +86,7 @@ class App:
         self._manager = ServiceManager()
         self._servers: list[Server] = []
         self._descriptors = raise_descriptor_limit()
-        self._budget = BodyBudget(settings.server.max_buffered_bytes)
-        self._store = BodyStore(settings.server.state_dir, body_files(self._descriptors))
+        self._bodies = BodyStore(settings.server.state_dir, body_files(self._descriptors))
         self._history = History(settings.server.state_dir, self.pool.load)
         self._view = View(
             self.admin.engines,
@@ -127,10 +125,9 @@ class App:
                 server.listen,
             )
         limits = connection_limits(self.settings, self._descriptors)
-        bodies = self._budget, self._store
-        public = self._listen("public", server.listen, self.door, limits, bodies, self._tls)
+        public = self._listen("public", server.listen, self.door, limits, self._bodies, self._tls)
         for_admin = limits._replace(max_connections=ADMIN_CONNECTIONS)
-        bodies = BodyBudget(ADMIN_BUFFERED_BYTES), BodyStore(server.state_dir, 0)
+        bodies = BodyStore(server.state_dir, 0)
         admin = self._listen("admin", server.admin_listen, self.admin, for_admin, bodies)
         if limits.max_connections < server.max_connections:
             LOG.info(
@@ -275,12 +272,12 @@ class App:
         address: Address,
         service: Service,
         limits: ConnectionLimits,
-        bodies: tuple[BodyBudget, BodyStore],
+        bodies: BodyStore,
         tls: SSLContext | None = None,
     ) -> Address:
         handed = self._manager.sockets(name)
         sockets = handed or bind(name, address)
-        listener = Listener(service, self._departures, limits, *bodies)
+        listener = Listener(service, self._departures, limits, bodies)
         self._listeners.append(listener)
         server = Server(name, listener, tls)
         for sock in sockets:
@@ -314,9 +311,7 @@ class App:
         self.door.max_body_bytes = settings.server.max_body_bytes
         self.door.write_stall_timeout_s = settings.server.write_stall_timeout_s
         self.door.trusted_proxies = settings.server.trusted_proxies
-        self._budget.limit_bytes = settings.server.max_buffered_bytes
-        self._store.spill_from_bytes = settings.server.spill_body_bytes
-        self._store.limit_bytes = settings.server.max_spilled_bytes
+        self._bodies.change(server)
         limits = connection_limits(settings, self._descriptors)
         for listener in self._listeners:
             most = limits.max_connections if listener is self._listeners[0] else ADMIN_CONNECTIONS

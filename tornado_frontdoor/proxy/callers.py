@@ -7,11 +7,15 @@ than "the same as before"; it is made when a gate asks for it, which is when som
 from collections.abc import Mapping
 from hashlib import blake2b
 
-from tornado_frontdoor.core.request import CallerFacts, CanonicalRequest
+from tornado_frontdoor.core.request import CallerFacts, CanonicalRequest, StoredBody, part_of
 from tornado_frontdoor.surfaces.keys import HEADERS as CREDENTIALS
 
 PRINTED_BYTES = 65536
 """Of a longer body, its length and so much of its beginning and of its end."""
+
+AFFINITY_BYTES = 65536
+FRONT_BYTES = 4 * AFFINITY_BYTES
+"""How much of a body is searched for its first message: of each turn the same, however it grew."""
 
 
 class RequestToken:
@@ -37,12 +41,14 @@ class RequestToken:
             headers, request = self._of
             hasher = blake2b(digest_size=16)
             body = request.body
+            size_bytes = len(body) if isinstance(body, bytes) else body.size_bytes
+            end = max(PRINTED_BYTES, size_bytes - PRINTED_BYTES)
             for part in (
                 *(headers.get(name, "").encode("latin-1", "replace") for name in CREDENTIALS),
                 request.path.encode(),
-                str(len(body)).encode(),
-                body[:PRINTED_BYTES],
-                body[max(PRINTED_BYTES, len(body) - PRINTED_BYTES) :],
+                str(size_bytes).encode(),
+                part_of(body, 0, PRINTED_BYTES),
+                part_of(body, end, PRINTED_BYTES),
             ):
                 hasher.update(str(len(part)).encode() + b":")
                 hasher.update(part)
@@ -54,3 +60,16 @@ class RequestToken:
 def caller_of(headers: Mapping[str, str], request: CanonicalRequest) -> CallerFacts:
     """Return what a gate may know of who asks; `headers` are the client's, in lower case."""
     return CallerFacts(token=RequestToken(headers, request))
+
+
+def affinity_of(body: bytes | StoredBody) -> bytes:
+    """Return what requests of one conversation have in common: how its first message ends.
+
+    A prefix cache works from the front: system text and first message are in every later turn.
+    """
+    front = part_of(body, 0, FRONT_BYTES)
+    start = front.find(b'"messages"')
+    first_user = front.find(b'"user"', max(start, 0))
+    end = front.find(b"}", max(first_user, 0))
+    text = front[max(start, 0) : end if end > 0 else len(front)][:AFFINITY_BYTES]
+    return blake2b(text, digest_size=16).digest()

@@ -7,7 +7,7 @@ lose a slot that is granted and given up in the same turn of the loop.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 from time import monotonic
 from typing import Protocol
@@ -169,6 +169,8 @@ class GateDriver:
         """Carries out what the gate wants done to its engine, in order; set before `begin`."""
         self.on_rest: Callable[[], None] = _nothing
         """Called each time when nobody is inside and no transition is under way."""
+        self.on_cooling: Callable[[], None] = _nothing
+        """Called when a slot begins to cool."""
         self._waiting: dict[Ticket, Lease] = {}
         self._cooling: dict[Ticket, Lingering] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -226,6 +228,21 @@ class GateDriver:
         self._cooling[ticket] = lingering
         lingering.on_over = lambda: self._let_go(ticket, outcome)
         self._carry_out(self.gate.cool(ticket, outcome))
+        self.on_cooling()
+
+    def cooling_at(self, engine: str | None) -> set[Ticket]:
+        """Return whose slots cool at one of several engines, or at the only one (None)."""
+        return {one for one in self._cooling if engine in (None, one.replica)}
+
+    def count_free(self, slots: int, tickets: Collection[Ticket]) -> None:
+        """Take that so many of these tickets' slots are free by the engine's count."""
+        for ticket in sorted(tickets, key=lambda one: one.cooling_since_s):
+            lingering = self._cooling.get(ticket)
+            let_go = None if lingering is None else lingering.on_over
+            if lingering is not None and let_go is not None and ticket.weight <= slots:
+                slots -= ticket.weight
+                lingering.close()
+                let_go()
 
     def drain(self) -> None:
         """Refuse the queue and all newcomers."""

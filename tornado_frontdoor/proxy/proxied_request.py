@@ -248,6 +248,9 @@ class ProxiedRequest:
         match end:
             case TransferEnd.COMPLETE:
                 self._finish(self._translator.end())
+            case TransferEnd.UNSENDABLE:
+                told = "A header of the request cannot be sent to an engine"
+                self._refuse(Refusal(Reason.BAD_REQUEST, told), f"{told}: {detail}")
             case TransferEnd.SILENT:
                 self._fail(Reason.UPSTREAM_TIMEOUT, f"{self._request.upstream}: {detail}")
             case _:

@@ -19,6 +19,7 @@ from tornado_frontdoor.config import Settings, UpstreamSettings
 from tornado_frontdoor.core.decisions import JournalEntry, Verdict
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.gpu_occupant import RoomLimits
+from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.engines import kinds
 from tornado_frontdoor.engines.base import EngineKind
 from tornado_frontdoor.engines.process import Stoppable
@@ -65,9 +66,11 @@ class UpstreamRegistry:
         # Also those that were dropped: a second gate before one engine would be a second cap.
         everyone = self.everyone()
         before = {url: upstream for upstream in everyone for url in upstream.settings.urls}
+        moved = _moved(everyone, settings)
         current: dict[str, Upstream] = {}
         for key, wanted in settings.upstreams.items():
-            upstream = next((before[url] for url in wanted.urls if url in before), None)
+            found = next((before[url] for url in wanted.urls if url in before), None)
+            upstream = found or moved.get(wanted.key)
             if upstream is None:
                 upstream = self._make(wanted, settings, telemetry)
             else:
@@ -165,7 +168,9 @@ class UpstreamRegistry:
     def _tell_engine(self, upstream: Upstream, settings: Settings) -> None:
         wanted = upstream.settings
         assert upstream.engine is not None
-        upstream.engine.change(wanted.key, _canary(wanted, settings), upstream.api_key)
+        upstream.engine.change(
+            wanted.key, _canary(wanted, settings), upstream.api_key, wanted.process
+        )
 
     def preload(self) -> None:
         """Have woken what is to be awake from the start, one after the other, by priority."""
@@ -214,6 +219,32 @@ async def _wake_all(upstreams: Sequence[Upstream]) -> None:
         answered = await upstream.wake("its preload")
         if answered.verdict is not Verdict.DONE:
             LOG.warning("%s could not be preloaded: %s", key, answered.detail)
+
+
+def _moved(everyone: list[Upstream], settings: Settings) -> dict[UpstreamKey, Upstream]:
+    """Return, by their new names, upstreams whose engine is asked at another path from now on.
+
+    It is the same engine: a gate of its own would be a second cap. One that sleeps keeps its path
+    until the next start, and must have kept its name, since what is remembered goes by its address.
+    """
+    still = {url for wanted in settings.upstreams.values() for url in wanted.urls}
+    left = {
+        _origin(one.settings.url): one
+        for one in everyone
+        if len(one.settings.urls) == 1 and one.settings.url not in still
+    }
+    known = {url for one in everyone for url in one.settings.urls}
+    moved: dict[UpstreamKey, Upstream] = {}
+    for wanted in settings.upstreams.values():
+        if len(wanted.urls) == 1 and wanted.url not in known:
+            one = left.get(_origin(wanted.url))
+            if one is not None and (one.engine is None or one.settings.key == wanted.key):
+                moved[wanted.key] = left.pop(_origin(wanted.url))
+    return moved
+
+
+def _origin(url: str) -> str:
+    return "/".join(url.split("/", 3)[:3])
 
 
 def _room_limits(settings: Settings) -> RoomLimits:

@@ -4,12 +4,9 @@ What an engine answers goes on as a `ProxiedRequest` of its own.
 """
 
 import asyncio
-import gc
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 
@@ -21,11 +18,11 @@ from tornado_frontdoor.core.decisions import (
     Refusal,
 )
 from tornado_frontdoor.core.printable import printable, quoted
-from tornado_frontdoor.proxy.downstream.body_store import ReceivedBody
 from tornado_frontdoor.proxy.downstream.browsers import can_come_from_any_page
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.downstream.cors import allowed_origin, may_be_sent, readable_by
 from tornado_frontdoor.proxy.early_stream import wants_early_stream
+from tornado_frontdoor.proxy.large_bodies import LargeBodies
 from tornado_frontdoor.proxy.progress import PlaceTeller, Progress, bears_interim_answers
 from tornado_frontdoor.proxy.proxied_request import KEEP_ALIVE_S, ProxiedRequest
 from tornado_frontdoor.proxy.records import Networks, Record, record_of
@@ -78,7 +75,7 @@ class FrontDoor:
         self._places = PlaceTeller()
         self.being_read = 0
         """Requests whose large bodies are read in the thread."""
-        self._reader = ThreadPoolExecutor(1, "bodies")
+        self._reader = LargeBodies()
         self.empty = asyncio.Event()
         """Set by the last request that ends while draining."""
 
@@ -165,6 +162,10 @@ class FrontDoor:
         self._telemetry.refused_at_edge("public", "malformed")
         return document
 
+    def handshake_failed(self) -> None:
+        """Count who did not get through with TLS."""
+        self._telemetry.refused_at_edge("public", "tls")
+
     def serve(self, client: Client) -> None:
         """Serve a request; what an engine answers goes on as a `ProxiedRequest`."""
         found: tuple[Surface | None, Route, str] = client.found
@@ -204,12 +205,7 @@ class FrontDoor:
     ) -> None:
         """Read a large body in a thread, one after the other: the loop goes on meanwhile."""
         self.being_read += 1
-        if client.received is not None:
-            client.received.begin()
-        loop = asyncio.get_running_loop()
-        reading = loop.run_in_executor(
-            self._reader, _decode, surface, call, client.received, self.catalog
-        )
+        reading = self._reader.read(surface, call, client.received, self.catalog)
         reading.add_done_callback(partial(self._was_read, client, surface, record))
 
     def _was_read(
@@ -220,8 +216,6 @@ class FrontDoor:
         reading: "asyncio.Future[DecodedRequest]",
     ) -> None:
         self.being_read -= 1
-        if client.received is not None:
-            client.received.end()
         if reading.cancelled():
             return
         try:
@@ -244,7 +238,7 @@ class FrontDoor:
     def close(self) -> None:
         """Stop reading bodies and telling places."""
         self._places.close()
-        self._reader.shutdown(wait=False, cancel_futures=True)
+        self._reader.close()
 
     def _enter(
         self, client: Client, surface: Surface, record: Record, decoded: DecodedRequest
@@ -374,39 +368,6 @@ class FrontDoor:
     def _look_whether_empty(self) -> None:
         if self.draining and not self.under_way and not self.being_read:
             self.empty.set()
-
-
-def _decode(
-    surface: Surface, call: SurfaceRequest, received: ReceivedBody | None, catalog: Catalog
-) -> DecodedRequest:
-    """Read a large body; what its engine is sent goes to where the body was. Runs in a thread."""
-    with _no_collection():
-        if received is None:
-            return surface.decode(call, catalog)
-        return _decode_received(surface, call, received, catalog)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep the garbage collector from walking what a body holds: that stops every thread."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-def _decode_received(
-    surface: Surface, call: SurfaceRequest, received: ReceivedBody, catalog: Catalog
-) -> DecodedRequest:
-    body = received.whole()
-    decoded = surface.decode(call._replace(body=body), catalog)
-    sent = decoded.request.body
-    assert isinstance(sent, bytes)
-    kept = received.keep(sent, unchanged=sent is body)
-    return decoded._replace(request=replace(decoded.request, body=kept))
 
 
 def _refuse_any_page(client: Client) -> None:

@@ -8,7 +8,6 @@ vLLM answers those asleep too, so the side door wakes nobody.
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from hashlib import blake2b
 from math import inf
 from random import Random
 
@@ -19,12 +18,14 @@ from tornado_frontdoor.core.replicas import EngineReplica
 from tornado_frontdoor.core.request import (
     CallerFacts,
     CanonicalRequest,
-    StoredBody,
     Ticket,
     UpstreamKey,
     WakeTerms,
 )
 from tornado_frontdoor.core.standing import NOTHING, Said, StandingOrder
+from tornado_frontdoor.engines import kinds
+from tornado_frontdoor.proxy.callers import affinity_of
+from tornado_frontdoor.proxy.cooling_looks import CoolingLooks
 from tornado_frontdoor.proxy.curl.client import Receiver, Transfer, UpstreamCall, UpstreamClient
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.gate_driver import (
@@ -43,9 +44,6 @@ LOG = logging.getLogger("frontdoor")
 
 MOST_WAITING = 512
 """Who may wait for an engine without a cap: while it is down, or all its replicas are full."""
-AFFINITY_BYTES = 65536
-FRONT_BYTES = 4 * AFFINITY_BYTES
-"""How much of a body is searched for its first message: of each turn the same, however it grew."""
 
 _SIDE_LIMITS = AdmissionLimits(cap=8, queue=512, queue_timeout_s=60.0)
 """Claude Code counts tokens 14 at a time; 8 at once keep an engine's tokenizer busy enough."""
@@ -72,6 +70,10 @@ class Upstream:
         engines = engines_of(settings) if nap is None and keeper is None else None
         self.keeper = keeper or GateDriver(settings.key, limits_of(settings), rng, nap, engines)
         self._health = None if engines is None else EngineHealth(self.keeper, client)
+        self._looks: CoolingLooks | None = None
+        if keeper is None:
+            self._looks = CoolingLooks(self.keeper, client, kinds()[settings.engine])
+            self._tell_looks()
         self.side_door = GateDriver(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
         self.engine: EngineExecutor | None = None
         self.orders: StandingOrders | None = None
@@ -105,6 +107,12 @@ class Upstream:
         """Whether nobody is inside."""
         gates = (self.keeper.gate, self.side_door.gate)
         return not any(gate.in_flight or gate.cooling or gate.queued for gate in gates)
+
+    def _tell_looks(self) -> None:
+        if self._looks is not None:
+            self._looks.engines = self.settings.urls
+            key = self.api_key
+            self._looks.credentials = [] if key is None else [("Authorization", f"Bearer {key}")]
 
     # Requests
 
@@ -231,10 +239,14 @@ class Upstream:
     ) -> None:
         """Put new settings in force; everyone inside stays inside."""
         self.keeper.on_rest = self.side_door.on_rest = _nothing
+        if self.engine is not None and settings.url != self.settings.url:
+            LOG.warning("upstreams.%s.url: another path changes with the next start", settings.key)
+            settings = replace(settings, url=self.settings.url)
         if settings.engine != self.settings.engine:
             LOG.warning("upstreams.%s.engine changes with the next start", settings.key)
         self.settings = settings
         self.api_key = settings.read_api_key()
+        self._tell_looks()
         self.keeper.gate.key = settings.key
         wake = wake_limits_of(settings, pool, groups)
         if (wake is None) != (self.engine is None):
@@ -277,6 +289,8 @@ class Upstream:
             self.orders.close()
         self.keeper.close()
         self.side_door.close()
+        if self._looks is not None:
+            await self._looks.close()
         if self._health is not None:
             await self._health.close()
         if self.engine is not None:
@@ -333,19 +347,6 @@ def engines_of(settings: UpstreamSettings) -> Engines:
         hold_down_s=settings.hold_restarting_s,
         probe_up_s=settings.probe_period_s or inf,
     )
-
-
-def affinity_of(body: bytes | StoredBody) -> bytes:
-    """Return what requests of one conversation have in common: how its first message ends.
-
-    A prefix cache works from the front: system text and first message are in every later turn.
-    """
-    front = body[:FRONT_BYTES] if isinstance(body, bytes) else body.read(0, FRONT_BYTES)
-    start = front.find(b'"messages"')
-    first_user = front.find(b'"user"', max(start, 0))
-    end = front.find(b"}", max(first_user, 0))
-    text = front[max(start, 0) : end if end > 0 else len(front)][:AFFINITY_BYTES]
-    return blake2b(text, digest_size=16).digest()
 
 
 def wake_limits_of(

@@ -81,6 +81,9 @@ class Admin:
         self._telemetry.refused_at_edge("admin", "malformed")
         return _json(STATUS[refusal.reason], {"error": refusal.detail})
 
+    def handshake_failed(self) -> None:
+        """There is no TLS here."""
+
     def serve(self, client: Client) -> None:
         """Answer a call, at once or when the engine has done what it asks for."""
         if client.found is not None:

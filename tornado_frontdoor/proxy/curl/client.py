@@ -22,7 +22,7 @@ What is private in Tornado and leaned on, each pinned in `test_upstream_privates
 import asyncio
 import logging
 import select
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from math import inf
 from time import monotonic
@@ -33,7 +33,7 @@ from tornado.curl_httpclient import CurlAsyncHTTPClient
 from tornado.ioloop import IOLoop
 from tornado.platform.asyncio import BaseAsyncIOLoop
 
-from tornado_frontdoor.proxy.curl.handle import end_of, make_handle, prepare, release_body
+from tornado_frontdoor.proxy.curl.handle import end_of, make_handle, prepare, release_body, unsent
 from tornado_frontdoor.proxy.curl.handle import silence_of as _silence_of
 from tornado_frontdoor.proxy.curl.transfer import (
     Collector,
@@ -74,7 +74,7 @@ _ACTION = {
     select.EPOLLOUT: pycurl.CSELECT_OUT,
     select.EPOLLIN | select.EPOLLOUT: pycurl.CSELECT_IN | pycurl.CSELECT_OUT,
 }
-_BROKEN_OFF = (TransferEnd.ABORTED, TransferEnd.SILENT)
+_BROKEN_OFF = (TransferEnd.ABORTED, TransferEnd.SILENT, TransferEnd.BROKEN)
 _TIMER = [(pycurl.SOCKET_TIMEOUT, 0)]
 
 
@@ -108,9 +108,9 @@ class UpstreamClient(CurlAsyncHTTPClient):
         self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, 0)
 
     @property
-    def in_flight(self) -> int:
+    def under_way(self) -> Collection[Transfer]:
         """Transfers that have not ended."""
-        return len(self._active)
+        return self._active.values()
 
     def start(self, call: UpstreamCall, receiver: Receiver) -> Transfer:
         """Send `call`; nothing of the answer, no end either, comes before this has returned."""
@@ -123,7 +123,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
             prepare(curl, call, transfer)
         except (pycurl.error, ValueError, TypeError, OverflowError) as error:
             self._free_list.append(curl)
-            self._loop.call_soon(transfer.finish, TransferEnd.CONNECT_FAILED, str(error))
+            self._loop.call_soon(transfer.finish, unsent(error), str(error))
             return transfer
         transfer.curl = curl
         self._active[curl] = transfer
@@ -280,7 +280,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
         if lingering is None:
             return
         fd = curl.getinfo(pycurl.ACTIVESOCKET)
-        lingering.follow(fd)
+        lingering.follow(fd, let_go=transfer.let_go)
         # The duplicate would keep libcurl's registration alive after its descriptor is closed.
         with suppress(OSError, ValueError):
             self._epoll.unregister(fd)

@@ -48,6 +48,15 @@ _CONNECT_ERRORS = frozenset(
 )
 
 
+_CLOSED_ERRORS = frozenset({pycurl.E_PARTIAL_FILE, pycurl.E_GOT_NOTHING, pycurl.E_SEND_ERROR})
+_RECEIVED_NOTHING = ("Recv failure", "OpenSSL SSL_read")
+"""How libcurl's text begins where its error for receiving is not one of what was received."""
+
+
+class UnsendableError(ValueError):
+    """A header of a request is none that can be sent; the message says why."""
+
+
 def make_handle() -> Any:
     """Return a handle with everything set that is the same for all calls."""
     curl = pycurl.Curl()
@@ -154,7 +163,7 @@ def _reshape(curl: Any, method: str, body: str) -> None:
 def header_lines(headers: Iterable[tuple[str, str]]) -> list[bytes]:
     """Return `headers` as libcurl takes them, its own defaults suppressed.
 
-    Raises ValueError for a line break or NUL within one, or a character beyond Latin-1.
+    Raises UnsendableError for a line break or NUL within one, or a character beyond Latin-1.
     """
     lines = ["Expect:"]
     own = _DEFAULTS.copy()
@@ -169,8 +178,18 @@ def header_lines(headers: Iterable[tuple[str, str]]) -> list[bytes]:
     # One look at all of them: a break inside a header would show as a line too many.
     text = "\n".join(lines)
     if text.count("\n") != len(lines) - 1 or "\r" in text or "\0" in text:
-        raise ValueError("a header contains a line break or NUL")
-    return text.encode("latin-1").split(b"\n")
+        raise UnsendableError("a header contains a line break or NUL")
+    try:
+        return text.encode("latin-1").split(b"\n")
+    except UnicodeEncodeError as error:
+        raise UnsendableError("a header has a character beyond Latin-1") from error
+
+
+def unsent(error: Exception) -> TransferEnd:
+    """Say how a transfer ended that could not be prepared: by its headers, or by its address."""
+    if isinstance(error, UnsendableError):
+        return TransferEnd.UNSENDABLE
+    return TransferEnd.CONNECT_FAILED
 
 
 def end_of(transfer: Transfer, error: int | None, message: str) -> tuple[TransferEnd, str]:
@@ -184,6 +203,7 @@ def end_of(transfer: Transfer, error: int | None, message: str) -> tuple[Transfe
         return TransferEnd.BROKEN, "the connection broke before an answer"
     if error in _CONNECT_ERRORS:
         return TransferEnd.CONNECT_FAILED, message
+    transfer.let_go = error in _CLOSED_ERRORS or message.startswith(_RECEIVED_NOTHING)
     return TransferEnd.BROKEN, message
 
 

@@ -44,10 +44,14 @@ class LingeringClose:
         self.on_over: Callable[[], None] | None = None
         """Called once when that happens, unless `close` came first."""
 
-    def follow(self, fd: int) -> None:
-        """Begin, before its owner closes the descriptor; -1: the connection is gone already."""
+    def follow(self, fd: int, *, let_go: bool = True) -> None:
+        """Begin, before its owner closes the descriptor; -1: the connection is gone already.
+
+        `let_go`: by the engine; else no sign will come of it, and the limit decides.
+        """
         if fd < 0:
-            self._end()
+            if let_go:
+                self._loop.call_later(SETTLE_S, self._end)
             return
         try:
             connection = socket.socket(fileno=os.dup(fd))

@@ -35,7 +35,9 @@ class TransferEnd(Enum):
     COMPLETE = "complete"
     """The whole answer came, whatever its status."""
     CONNECT_FAILED = "connect_failed"
-    """The engine never saw the request: refused, unreachable, unresolved, or not sendable."""
+    """The engine never saw the request: refused, unreachable or unresolved."""
+    UNSENDABLE = "unsendable"
+    """Nothing was sent: a header of the request is none that can be."""
     SILENT = "silent"
     """Connected, then no byte for longer than allowed."""
     BROKEN = "broken"
@@ -137,6 +139,7 @@ class Transfer:
         "first_byte",
         "heard_s",
         "held",
+        "let_go",
         "lingering",
         "lingers",
         "method",
@@ -165,6 +168,8 @@ class Transfer:
         """libcurl was told to wait, and keeps what we did not take (<= one buffer)."""
         self.doomed = False
         self.ended = False
+        self.let_go = True
+        """Where its connection is gone, the engine closed it, and not libcurl for what came."""
         self.status = 0
         self.sent_s: float | None = None
         self.heard_s = monotonic()
@@ -257,7 +262,7 @@ class Transfer:
         self.linger()
 
     def linger(self) -> LingeringClose | None:
-        """Return who is to follow the end of a call that was sent and is broken off."""
+        """Return who is to follow the end of a call that was sent and broke off."""
         if self.lingering is None and self.lingers and self.sent_s is not None and not self.ended:
             self.lingering = LingeringClose()
         return self.lingering

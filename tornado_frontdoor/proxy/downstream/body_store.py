@@ -14,7 +14,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 
+from tornado_frontdoor.config.settings import ServerSettings
 from tornado_frontdoor.proxy.downstream.budget import BodyBudget
+from tornado_frontdoor.proxy.downstream.limits import ADMIN_BUFFERED_BYTES
 
 LOG = logging.getLogger("frontdoor")
 
@@ -25,9 +27,10 @@ WRITERS = 2
 
 
 class BodyStore:
-    """Makes files for bodies, within limits. `most_files` is how many descriptors they may take."""
+    """Where the bodies of one listener are; `most_files`: how many descriptors they may take."""
 
     def __init__(self, folder: Path, most_files: int) -> None:
+        self.memory = BodyBudget(ADMIN_BUFFERED_BYTES)
         self.spill_from_bytes = 0
         """A body larger than that goes to a file; 0: none does."""
         self.limit_bytes = 0
@@ -37,6 +40,12 @@ class BodyStore:
         self._folder = folder
         self._most_files = most_files
         self._said_s = -SAID_AGAIN_S
+
+    def change(self, limits: ServerSettings) -> None:
+        """Put limits in force; until then they are those of the admin listener."""
+        self.memory.limit_bytes = limits.max_buffered_bytes
+        self.spill_from_bytes = limits.spill_body_bytes
+        self.limit_bytes = limits.max_spilled_bytes
 
     def open(self) -> "BodyFile | None":
         """Return a file for one body; None: there is no room for another."""
@@ -70,6 +79,7 @@ class BodyStore:
 
     def close(self) -> None:
         """Write no more."""
+        self.memory.close()
         self.writers.shutdown(wait=False, cancel_futures=True)
 
 

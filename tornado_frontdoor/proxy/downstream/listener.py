@@ -21,7 +21,6 @@ from tornado.httputil import (
 
 from tornado_frontdoor.core.decisions import Reason, Refusal
 from tornado_frontdoor.proxy.downstream.body_store import BodyStore, ReceivedBody
-from tornado_frontdoor.proxy.downstream.budget import BodyBudget
 from tornado_frontdoor.proxy.downstream.client import Client, ListenerContext
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
 from tornado_frontdoor.proxy.downstream.heads import last_answer, new_request_id
@@ -66,6 +65,10 @@ class Service(Protocol):
         """Return the answer to what came from an address and is no request."""
         ...
 
+    def handshake_failed(self) -> None:
+        """Take that a TLS handshake came to nothing."""
+        ...
+
 
 class Idle(NamedTuple):
     """A connection without a request, since when, and when the first byte of a head was seen."""
@@ -84,14 +87,12 @@ class Listener(ConnectionHost):
         service: Service,
         departures: DisconnectWatcher,
         limits: ConnectionLimits,
-        budget: BodyBudget,
         store: BodyStore,
     ) -> None:
         super().__init__()
         self.service = service
         self.place = ListenerContext(departures, service.write_stall_timeout_s)
         self.limits = limits
-        self.budget = budget
         self.store = store
         self._idle: dict[object, Idle] = {}
         """By connection, longest idle first."""
@@ -120,6 +121,10 @@ class Listener(ConnectionHost):
         self._idle.pop(server_conn, None)
         self.connections.discard(server_conn)
 
+    def handshake_failed(self) -> None:
+        """A TLS handshake came to nothing."""
+        self.service.handshake_failed()
+
     def begun(self, server_conn: object) -> None:
         """A request's head has come in on a connection that was idle."""
         self._idle.pop(server_conn, None)
@@ -128,7 +133,6 @@ class Listener(ConnectionHost):
         """Stop looking after connections."""
         if self._sweep is not None:
             self._sweep.cancel()
-        self.budget.close()
         self.store.close()
 
     # Bodies on their way
@@ -160,7 +164,7 @@ class Listener(ConnectionHost):
 
     def has_room(self, incoming: "Incoming", size_bytes: int) -> bool:
         """Take room for a piece, if need be from bodies that have been silent for a while."""
-        while not self.budget.take(size_bytes):
+        while not self.store.memory.take(size_bytes):
             silent = self._most_silent(incoming)
             if silent is None:
                 return False
@@ -232,7 +236,7 @@ class Incoming(HTTPMessageDelegate):
         self._connection = connection
         self._server_conn = server_conn
         self._client: Client | None = None
-        self._body = ReceivedBody(listener.budget)
+        self._body = ReceivedBody(listener.store.memory)
         self._refused = False
         self._linger: asyncio.TimerHandle | None = None
 

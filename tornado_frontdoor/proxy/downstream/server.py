@@ -11,11 +11,11 @@ import errno
 import logging
 import os
 import socket
-from ssl import SSLContext
+from ssl import SSLContext, SSLEOFError, SSLError
 
 from tornado.http1connection import HTTP1ConnectionParameters, HTTP1ServerConnection
 from tornado.httputil import HTTPServerConnectionDelegate
-from tornado.iostream import IOStream
+from tornado.iostream import IOStream, SSLIOStream
 from tornado.netutil import bind_sockets
 from tornado.tcpserver import TCPServer
 
@@ -75,6 +75,10 @@ class ConnectionHost(HTTPServerConnectionDelegate):
         """Close a connection that shows nothing; False: all are at work."""
         raise NotImplementedError
 
+    def handshake_failed(self) -> None:
+        """Take that somebody did not get through with TLS."""
+        raise NotImplementedError
+
 
 class Server(TCPServer):
     """Accepts connections for a host, `max_connections` of them at once at most."""
@@ -113,7 +117,15 @@ class Server(TCPServer):
         peer = RemoteEnd(str(address[0]) if address else "")
         connection = ServerConnection(stream, self._params, peer)
         self._host.connections.add(connection)
+        if isinstance(stream, SSLIOStream):
+            stream.wait_for_handshake().add_done_callback(self._shook_hands)
         connection.start_serving(self._host)
+
+    def _shook_hands(self, handshake: "asyncio.Future[SSLIOStream]") -> None:
+        error = None if handshake.cancelled() else handshake.exception()
+        # Whoever only looks whether the port is open says nothing, and is none of these.
+        if isinstance(error, SSLError) and not isinstance(error, SSLEOFError):
+            self._host.handshake_failed()
 
     # Accepting
 

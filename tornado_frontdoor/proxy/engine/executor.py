@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
+from tornado_frontdoor.config import ProcessSettings
 from tornado_frontdoor.core.decisions import (
     Answered,
     Changed,
@@ -71,9 +72,22 @@ class EngineExecutor:
         """What happened lately, oldest first: the instant (UTC) and words for a person."""
         self._requests: dict[tuple[str, int | None], list[asyncio.Future[Answered]]] = {}
 
-    def change(self, key: UpstreamKey, canary: tuple[str, str], api_key: str | None) -> None:
-        """Take another name, canary and key; the engine is the one at its address."""
+    def change(
+        self,
+        key: UpstreamKey,
+        canary: tuple[str, str],
+        api_key: str | None,
+        process: ProcessSettings | None = None,
+    ) -> None:
+        """Take another name, canary, key and commands; the engine is the one at its address."""
         self._key = key
+        known = self._control.process
+        if (known is None) != (process is None) or (
+            known is not None and process is not None and not known.change(process)
+        ):
+            LOG.warning(
+                "upstreams.%s.process: all but other commands changes with the next start", key
+            )
         if canary[1] != self._control.canary[1] and self._control.loads_by_name:
             LOG.warning("%s: the served name of its model changes with the next start", key)
             canary = canary[0], self._control.canary[1]

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tornado_frontdoor.config import ProcessSettings
@@ -39,19 +40,28 @@ class EngineProcess:
         log_file: Path,
         answers: Callable[[], Awaitable[StepResult]],
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._log_file = log_file
         self._answers = answers
         self._child: asyncio.subprocess.Process | None = None
         self._log_from = 0
         """Where in its log the output of the child begins."""
 
+    def change(self, wanted: ProcessSettings) -> bool:
+        """Take other commands, for the next start and stop; False: some of it takes a restart."""
+        settings = self.settings
+        if bool(wanted.command) == bool(settings.command):
+            self.settings = replace(
+                settings, command=wanted.command, start=wanted.start, stop=wanted.stop
+            )
+        return self.settings == wanted
+
     async def carry_out(self, call: ProcessCall) -> Outcome:
         """Start or stop it; over when it is ready, or when nobody answers any more.
 
         What is not ready in time is stopped again, so that nothing of it goes on.
         """
-        settings = self._settings
+        settings = self.settings
         try:
             if call is ProcessCall.STOP:
                 async with asyncio.timeout(settings.stop_timeout_s + STOP_MARGIN_S):
@@ -71,10 +81,10 @@ class EngineProcess:
         await self._end_child()
 
     async def _start(self) -> Outcome:
-        if self._settings.command:
+        if self.settings.command:
             if self._child is None or self._child.returncode is not None:
-                await self._spawn(self._settings.command)
-        elif (failure := await self._run(self._settings.start)) is not None:
+                await self._spawn(self.settings.command)
+        elif (failure := await self._run(self.settings.start)) is not None:
             return failure
         while await self._answers() is not StepResult.DONE:
             child = self._child
@@ -86,11 +96,11 @@ class EngineProcess:
         return StepResult.DONE, ""
 
     async def _stop(self) -> Outcome:
-        if self._settings.command:
+        if self.settings.command:
             if self._child is None:
                 return StepResult.FAILED, "another process answers there, which is not ours to end"
             await self._end_child()
-        elif (failure := await self._run(self._settings.stop)) is not None:
+        elif (failure := await self._run(self.settings.stop)) is not None:
             return failure
         while await self._answers() is not StepResult.LOST:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(LOOK_S)
@@ -102,7 +112,7 @@ class EngineProcess:
             self._log_from = log.tell()
             self._child = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", str(REAPER)),
-                *(str(self._settings.stop_timeout_s), *command),
+                *(str(self.settings.stop_timeout_s), *command),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -124,7 +134,7 @@ class EngineProcess:
             return
         child.stdin.close()  # the reaper ends by this
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.stop_timeout_s + 5.0):
+            async with asyncio.timeout(self.settings.stop_timeout_s + 5.0):
                 await child.wait()
 
     async def _run(self, argv: tuple[str, ...]) -> Outcome | None:
