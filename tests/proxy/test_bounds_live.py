@@ -1,6 +1,7 @@
 """What a crowd can take is bounded: memory of bodies, connections, descriptors, and patience."""
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -305,6 +306,73 @@ def test_memory_is_given_back_after_a_crowd(tmp_path: Path) -> None:
             async with asyncio.timeout(20):
                 while door.process.memory_info().rss > before + 48 * MIB:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
+        never.close()
+
+    asyncio.run(scenario())
+
+
+async def upload(door: Serving, raw: list[bytes]) -> asyncio.StreamWriter:
+    _, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    for piece in raw:
+        writer.write(piece)
+        await writer.drain()
+    return writer
+
+
+async def rise_mib(door: Serving, crowd: list[list[bytes]], whole: int) -> tuple[float, float]:
+    """Return by how much memory grew while a crowd was inside, and after it has left."""
+    before = door.process.memory_info().rss
+    writers = await asyncio.gather(*(upload(door, raw) for raw in crowd))
+    peak = before
+    async with asyncio.timeout(120):
+        while True:
+            peak = max(peak, door.process.memory_info().rss)
+            if files_of(door) == len(crowd) and (not whole or await waiting(door) == whole):
+                break
+            await asyncio.sleep(0.05)
+    for writer in writers:
+        writer.close()
+    async with asyncio.timeout(60):
+        while door.process.memory_info().rss > before + 48 * MIB:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    return (peak - before) / MIB, (door.process.memory_info().rss - before) / MIB
+
+
+def files_of(door: Serving) -> int:
+    """Return how many files without a name it has."""
+    names = []
+    for file in Path(f"/proc/{door.process.pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            names.append(os.readlink(file))
+    return sum("(deleted)" in name for name in names)
+
+
+async def waiting(door: Serving) -> int:
+    """Return how many requests are inside."""
+    wire = Wire(*await asyncio.open_connection("127.0.0.1", door.port))
+    wire.send("/health", None, "GET")
+    text = (await wire.reply()).json["upstreams"]["text"]
+    wire.leave()
+    return int(text["in_flight"] + text["queued"])
+
+
+@pytest.mark.slow
+def test_a_crowd_with_large_bodies_takes_disk_and_not_memory(tmp_path: Path) -> None:
+    """60 that wait with 8 MiB each, then 40 uploads of 30 MiB that stop before their last byte."""
+
+    async def scenario() -> None:
+        never = socket.create_server(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{never.getsockname()[1]}"
+        more = "drain_timeout_s = 0\nmax_buffered_mib = 256"
+        async with serving(tmp_path, url=url, more=more) as door:
+            body = padded(8 * MIB, "text")
+            crowd = [[head(len(body)), body]] * 60
+            waited = await rise_mib(door, crowd, 60)
+            pieces = [b" " * MIB] * 29 + [b" " * (MIB - 1)]
+            unfinished = await rise_mib(door, [[head(30 * MIB), *pieces]] * 40, 0)
+            print(f"MiB at most, and afterwards: {waited} that wait, {unfinished} unfinished")
+            assert waited[0] < 120
+            assert unfinished[0] < 120
         never.close()
 
     asyncio.run(scenario())

@@ -113,6 +113,8 @@ class Asked(NamedTuple):
     words: str
     breaks: bool
     """The engine was told to break off or to stall."""
+    lies: bool = False
+    """The engine may say anything, and its client be told so."""
 
 
 def draw(rng: Random, models: list[str]) -> Asked:
@@ -138,6 +140,8 @@ def draw(rng: Random, models: list[str]) -> Asked:
         "model": rng.choice(models) if rng.random() < 0.95 else "nobody",
         "messages": [{"role": "user", "content": text}],
     }
+    if rng.random() < 0.06:
+        body["padding"] = "é" * rng.choice((40_000, 200_000))
     if stream:
         body["stream"] = True
     if path == MESSAGES:
@@ -148,7 +152,8 @@ def draw(rng: Random, models: list[str]) -> Asked:
         f"w{n} ".ljust(int(knobs.get("bytes_per_token", 0)), "x") for n in range(tokens)
     )
     raw = request(path, json.dumps(body).encode())
-    return Asked(raw, path, stream, words, breaks="break_after" in knobs)
+    lies = body["model"] == "liar"
+    return Asked(raw, path, stream, words, breaks="break_after" in knobs, lies=lies)
 
 
 async def ask(around: Around, number: int, rng: Random, models: list[str]) -> None:
@@ -167,6 +172,12 @@ async def ask(around: Around, number: int, rng: Random, models: list[str]) -> No
 
 async def _ask_once(around: Around, number: int, rng: Random, wire: Wire, asked: Asked) -> bool:
     """Return whether the connection can be used again."""
+    if rng.random() < 0.03:  # stops in the middle, and perhaps waits for what it is told
+        wire.writer.write(asked.raw[: rng.randrange(1, len(asked.raw))])
+        await asyncio.sleep(rng.choice((0.1, 3, 50)))
+        wire.leave("abort")
+        around.told(number, "stalled")
+        return False
     await _send(rng, wire, asked.raw)
     fate = rng.random()
     if fate < 0.3:  # leaves, perhaps with bytes left unread behind it
@@ -209,7 +220,7 @@ async def _send(rng: Random, wire: Wire, raw: bytes) -> None:
 
 def judge(answer: Answer, asked: Asked) -> None:
     """Fail where a client is told what no client may be told."""
-    if not answer.whole:
+    if not answer.whole or asked.lies:
         return
     if answer.status != 200:
         assert answer.status in (400, 404, 413, 429, 500, 502, 503, 504, 529), answer

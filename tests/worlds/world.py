@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch  # noqa: TID251 - of the disk and of chance, which are not ours
 
 import callers
+from liar import Liar
 from network import InOrder, Network
 from tornado.ioloop import IOLoop
 from virtual_time import VirtualLoop, virtual_clock
@@ -37,6 +38,7 @@ from tornado_frontdoor.proxy import app as app_module
 from tornado_frontdoor.proxy.app import App
 
 LASTS_S = 60.0
+SPILL_FROM_BYTES = 100_000
 PATIENCE_S = 600.0
 """Longer than all limits of a world together: who waits for more waits for ever."""
 NEVER_SERVED = {
@@ -76,6 +78,20 @@ queue_timeout_s = {queue_timeout_s}
 [models.reasoning]
 upstream = "{name}"
 aliases = ["thinker"]
+
+[upstreams.liar]
+url = "http://127.0.0.1:13"
+read_timeout_s = 6
+chunk_timeout_s = 3
+[upstreams.liar.admission]
+slots = 8
+cap = {cap}
+queue = {queue}
+queue_timeout_s = {queue_timeout_s}
+
+[models.liar]
+upstream = "liar"
+dialect.max_model_len = 1000
 """
 SLEEPER = """
 [upstreams.text]
@@ -212,9 +228,13 @@ class World:
         }
         for engine in self.engines.values():
             engine.listen()
+        liar = Liar(Random(self.seed))
+        (sock,) = self.network.bind(13)
+        server = await asyncio.start_server(liar.serve, sock=sock)
         self._write()
         self.log = io.StringIO()
         self.app = App(load(self.path), lambda: load(self.path), self.log)
+        self._spill_early()
         self.app.start()
         self.app.door.under_way = InOrder()  # type: ignore[assignment]
         for listener in self.app._listeners:
@@ -227,6 +247,8 @@ class World:
         finally:
             self.loop.after_each_turn = lambda: None
             await self.app.close()
+            server.close()
+            await liar.close()
             for engine in self.engines.values():
                 await engine.close()
             await asyncio.sleep(0.1)
@@ -275,7 +297,7 @@ class World:
             "operate": callers.operate,
         }
         if act.what in calls:
-            models = ["reasoning", "thinker", "text", "text"]
+            models = ["reasoning", "thinker", "text", "text", "reasoning", "text", "liar"]
             await calls[act.what](self, number, rng, models)
             return
         engine = self.engines[rng.choice(("reasoning", "text", "text"))]
@@ -289,7 +311,8 @@ class World:
                 engine._faults.add(fault)
             case "disk":
                 self.disk_failed = _Failing.full = True
-                await asyncio.sleep(rng.choice((0.1, 4)))
+                with patch.object(self.app._bodies, "make", _no_room):
+                    await asyncio.sleep(rng.choice((0.1, 4)))
                 _Failing.full = False
             case "meddle":
                 await self._meddle(rng)
@@ -325,6 +348,11 @@ class World:
                 self.settings["queue_timeout_s"] = rng.choice((0.5, 3, 10))
         self._write()
         self.app.reread()
+        self._spill_early()
+
+    def _spill_early(self) -> None:
+        """Have bodies go to files that are smaller than any setting says: bytes take time."""
+        self.app._bodies.spill_from_bytes = SPILL_FROM_BYTES
 
     def _write(self) -> None:
         text = CONFIGURATION + (SLEEPER if self.has_text else "")
@@ -347,40 +375,51 @@ class World:
                 self._life.cancel()
 
     def _hold_to_the_laws(self) -> None:
+        """Look after each turn, so as quickly as can be: words are made for what is broken only."""
         now_s = self.loop.time()
-        caps = {u.settings.url: u.keeper.gate.limits.cap for u in self.app.pool.everyone()}
+        everyone = self.app.pool.everyone()
         for key, engine in self.engines.items():
             sequences, before = engine._counters.sequences, self._sequences[key]
+            if sequences > before:
+                # Beside those who were let in there may be a canary; a lowered cap takes time.
+                url = f"http://127.0.0.1:{engine.port}"
+                caps = [u.keeper.gate.limits.cap or 0 for u in everyone if u.settings.url == url]
+                most = max(caps, default=0) + (key == "text")
+                if sequences > most:
+                    self._broken_law(f"law 1: {sequences} sequences in {key}, above {most}")
             self._sequences[key] = sequences
-            # Beside those who were let in there may be a canary; a cap that was lowered takes time.
-            most = (caps.get(f"http://127.0.0.1:{engine.port}") or 0) + (key == "text")
-            over = sequences > max(most, before)
-            self._hold(not over, f"law 1: {sequences} sequences in {key}, above {most}")
             if engine._engine.deaths != self._deaths[key]:
                 self._deaths[key] = engine._engine.deaths
                 self._died.update(engine._counters.order)
-        for number, gate in enumerate(self._gates()):
-            limits, in_flight, queued = gate.limits, gate.in_flight, gate.queued
-            cap = limits.cap
-            taken = in_flight + getattr(gate, "cooling", 0)
-            if cap is not None:
-                # A cap that was lowered is above what runs until enough of it has ended.
-                over = taken > cap and in_flight > self._in_flight[number]
-                self._hold(not over, f"law 1: {in_flight} in flight above cap {cap}")
-                # While the engine is not awake, all who may be inside are in the queue.
-                bound = limits.queue + (0 if gate.state is EngineState.AWAKE else cap)
-                over = queued > bound and queued > self._queued[number]
-                self._hold(not over, f"law 1: {queued} queued above {bound}")
-                if queued and gate.state is EngineState.AWAKE:
-                    head = gate.waiting()[0]
-                    self._hold(
-                        taken + head.weight > cap or head.weight > cap,
-                        f"law 3: {head} waits beside a free slot ({taken} of {cap})",
-                    )
-            deadline_s = gate.next_deadline()
-            late = deadline_s is not None and deadline_s < now_s - 1e-6
-            self._hold(not late, f"law 5: a deadline of {gate.key} has passed")
-            self._in_flight[number], self._queued[number] = in_flight, queued
+        number = 0
+        for upstream in everyone:
+            for driver in (upstream.keeper, upstream.side_door):
+                self._hold_gate(number, driver.gate, now_s)
+                number += 1
+
+    def _hold_gate(self, number: int, gate: Gate, now_s: float) -> None:
+        in_flight, queued, cap = gate.in_flight, gate.queued, gate.limits.cap
+        if cap is not None and (in_flight or queued):
+            taken = in_flight + gate.cooling
+            # A cap that was lowered is above what runs until enough of it has ended.
+            if taken > cap and in_flight > self._in_flight[number]:
+                self._broken_law(f"law 1: {in_flight} in flight above cap {cap}")
+            awake = gate.state is EngineState.AWAKE
+            # While the engine is not awake, all who may be inside are in the queue.
+            bound = gate.limits.queue + (0 if awake else cap)
+            if queued > bound and queued > self._queued[number]:
+                self._broken_law(f"law 1: {queued} queued above {bound}")
+            if queued and awake:
+                head = gate.waiting()[0]
+                if taken + head.weight <= cap:
+                    self._broken_law(f"law 3: {head} waits beside a free slot ({taken} of {cap})")
+        deadline_s = gate.next_deadline()
+        if deadline_s is not None and deadline_s < now_s - 1e-6:
+            self._broken_law(f"law 5: a deadline of {gate.key} has passed")
+        self._in_flight[number], self._queued[number] = in_flight, queued
+
+    def _broken_law(self, what: str) -> None:
+        raise LawBrokenError(f"at {self.loop.time():.3f} s: {what}")
 
     def _remains(self) -> dict[str, int]:
         gates = self._gates()
@@ -391,6 +430,9 @@ class World:
             "finished twice": sum(gate.duplicate_finishes for gate in gates),
             "requests": len(self.app.door.under_way),
             "watched": len(self.app._departures),
+            "files": self.app._bodies.files,
+            "bytes in memory": self.app._bodies.memory.held_bytes,
+            "bytes on disk": self.app._bodies.held_bytes,
             "at the engines": sum(e._counters.in_flight for e in self.engines.values()),
         }
 
@@ -423,7 +465,7 @@ class World:
 
     def _hold(self, condition: object, what: str) -> None:
         if not condition:
-            raise LawBrokenError(f"at {self.loop.time():.3f} s: {what}")
+            self._broken_law(what)
 
     def _state(self) -> str:
         return "; ".join(
@@ -451,6 +493,10 @@ class _Errors(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record's text."""
         self._troubles.append(logging.Formatter().format(record))
+
+
+def _no_room() -> int:
+    raise OSError(28, "No space left on device")
 
 
 def _is_fault(text: str, expected: str) -> bool:
