@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from tornado_frontdoor.core.gate import Gate
 from tornado_frontdoor.core.wake.machine import WakeStateMachine as Machine
 from tornado_frontdoor.core.wake.observed import ObservedEngine as Engine
 from tornado_frontdoor.core.wake.operator_requests import OperatorRequests as Requests
@@ -312,6 +313,84 @@ PLANTED: Mapping[str, Patch] = MappingProxyType(
             "self.sleep_backoff = self.sleep_backoff.failed(now)",
             "pass",
             "test_wake_doubts.test_a_sleep_that_keeps_failing_is_tried_ever_more_rarely",
+        ),
+        # What stands for longer than a request
+        "a pin is no pin": Patch(
+            Machine,
+            "_due",
+            "if self.pinned or self.standing.kept",
+            "if self.standing.kept",
+            "test_standing.test_a_pin_keeps_idle_tiers_away_and_its_end_gives_them_back",
+        ),
+        "a keep is none": Patch(
+            Machine,
+            "_due",
+            "if self.pinned or self.standing.kept",
+            "if self.pinned",
+            "test_standing.test_a_keep_does_so_too",
+        ),
+        "a pin comes too late for a fall that has not begun": Patch(
+            Machine,
+            "stand",
+            "if undone and",
+            "if False and",
+            "test_standing.test_a_pin_that_comes_in_time_calls_a_fall_off",
+        ),
+        "a pin makes room all the same": Patch(
+            Machine,
+            "room_refused",
+            "unable or self.pinned",
+            "unable",
+            "test_standing.test_another_makes_room_in_the_place_of_one_that_is_pinned_meanwhile",
+        ),
+        "the file's pin outranks an operator's sleep": Patch(
+            Machine,
+            "_due",
+            "if order is not None and self.state is AWAKE",
+            "if order is not None and not self.pinned and False",
+            "test_standing.test_an_order_to_sleep_outranks_a_pin_of_the_configuration",
+        ),
+        "a queue waits for one that is to sleep on": Patch(
+            Gate,
+            "stand",
+            "if standing.asleep is not None",
+            "if False",
+            "test_standing.test_one_that_is_busy_lets_its_requests_end_and_refuses_its_queue",
+        ),
+        "newcomers are let in to one that is to sleep": Patch(
+            Gate,
+            "_match_capacity",
+            "self.makes_room or wake.standing.asleep",
+            "self.makes_room",
+            "test_standing.test_one_that_is_busy_lets_its_requests_end_and_refuses_its_queue",
+        ),
+        "who is not worth a wake waits for one": Patch(
+            Gate,
+            "_bar",
+            "not terms.wakes",
+            "False",
+            "test_wake_terms.test_a_stray_request_does_not_wait_for_a_wake_of_others",
+        ),
+        "what does not count keeps awake by what it says": Patch(
+            Machine,
+            "served",
+            "if terms is None or terms.counts",
+            "if True",
+            "test_wake_terms.test_never_does_not_keep_an_engine_awake_by_what_it_says",
+        ),
+        "the last caller's keep_alive holds for those after": Patch(
+            Idleness,
+            "used",
+            "Idleness(now, self.keep)",
+            "Idleness(now, self.keep, self.last_word)",
+            "test_wake_terms.test_who_comes_after_has_all_of_the_idle_tier",
+        ),
+        "anybody may shorten what another wanted": Patch(
+            Idleness,
+            "ended",
+            "before.by != terms.by",
+            "False",
+            "test_wake_terms.test_of_two_callers_the_longer_wish_counts_and_only_its_owner_shortens_it",
         ),
         # Waking
         "a wake that failed is tried at once": Patch(

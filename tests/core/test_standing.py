@@ -16,6 +16,7 @@ from tornado_frontdoor.core.decisions import (
     SleepReason,
     Verdict,
 )
+from tornado_frontdoor.core.gpu_occupant import RoomLimits
 from tornado_frontdoor.core.schedule import Wish
 from tornado_frontdoor.core.standing import (
     NOTHING,
@@ -176,7 +177,7 @@ def test_a_keep_does_so_too(scene):
 
 
 def test_a_pin_that_comes_in_time_calls_a_fall_off(scene):
-    site = scene.site(idle_sleep_s=60.0, manners={"delay_s": 5.0})
+    site = scene.site(idle_sleep_s=60.0, manners={"delay_s": 1.0})
     scene.wait_for(lambda: site.gate.wake_step is not None)
     stand(site, by_operator(PIN))
     scene.pass_s(200.0)
@@ -249,6 +250,42 @@ def test_an_operators_sleep_goes_on_when_orders_change(scene):
     stand(site, by_operator(KEEP))
     scene.pass_s(10.0)
     assert of(site, Answered)[-1].verdict is Verdict.DONE
+
+
+def test_a_pin_that_comes_while_it_makes_room_calls_that_off(scene):
+    scene.gpus.limits = RoomLimits(device_gib={0: 10.0}, stay_factor=0.0)
+    mine = {"devices": (0,), "awake_gib": 8.0, "asleep_gib": 0.5}
+    site = scene.site("A", **mine)
+    other = scene.site("B", asleep=1, hold_sleeping_s=20.0, **mine)
+    site.arrive(60.0)
+    other.arrive(1.0)
+    assert site.gate.makes_room
+    stand(site, by_operator(PIN))
+    assert not site.gate.makes_room
+    site.arrive(1.0)
+    scene.pass_s(100.0)
+    assert (site.gate.state, site.ends) == (EngineState.AWAKE, {"served": 2})
+    assert of(site, FellAsleep) == []
+    (told,) = refusals(other)
+    assert "A" in told.detail
+
+
+def test_another_makes_room_in_the_place_of_one_that_is_pinned_meanwhile(scene):
+    scene.gpus.limits = RoomLimits(device_gib={0: 18.0}, stay_factor=0.0)
+    mine = {"devices": (0,), "awake_gib": 8.0, "asleep_gib": 0.5, "hold_sleeping_s": 200.0}
+    first, second = scene.site("A", priority=-1, **mine), scene.site("C", **mine)
+    asking = scene.site("B", asleep=1, **mine)
+    first.arrive(60.0)
+    second.arrive(30.0)
+    asking.arrive(1.0)
+    assert (first.gate.makes_room, second.gate.makes_room) == (True, False)
+    stand(first, by_operator(PIN))
+    scene.pass_s(1.0)
+    assert (first.gate.makes_room, second.gate.makes_room) == (False, True)
+    scene.pass_s(100.0)
+    assert first.gate.state is EngineState.AWAKE
+    assert of(second, FellAsleep)[-1].reason is SleepReason.ROOM
+    assert asking.ends == {"served": 1}
 
 
 STORY = st.lists(

@@ -49,13 +49,13 @@ def test_a_stray_request_is_served_by_an_engine_that_is_awake(scene, terms):
     assert site.ends == {"served": 1}
 
 
-@STRAY
-def test_a_stray_request_does_not_wait_for_a_wake_of_others(scene, terms):
-    site = scene.site(asleep=1)
-    site.arrive(1.0)
-    site.arrive(1.0, terms)
-    scene.pass_s(20.0)
-    assert site.ends == {"served": 1, "model_asleep": 1}
+def test_a_stray_request_does_not_wait_for_a_wake_of_others(scene):
+    for terms in (IF_AWAKE, NEVER):
+        site = scene.site(f"text-{terms.counts}", asleep=1)
+        site.arrive(1.0)
+        site.arrive(1.0, terms)
+        scene.pass_s(20.0)
+        assert site.ends == {"served": 1, "model_asleep": 1}
 
 
 @STRAY

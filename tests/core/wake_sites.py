@@ -32,6 +32,7 @@ from tornado_frontdoor.core.decisions import (
     Refuse,
     Remember,
     RoomDecided,
+    SleepReason,
     WakeEnded,
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
@@ -213,6 +214,7 @@ class Site:
         now = self.world.now
         match decision:
             case Admit(ticket=Caller() as caller):
+                assert self.gate.standing.asleep is None, "let in to one that is to sleep"
                 self._start(caller)
             case Refuse(ticket=ticket):
                 del self.inside[ticket.number]
@@ -272,6 +274,12 @@ class Site:
         """See that no two transitions meet on one GPU, and that nobody is inside a falling one."""
         if step.probes or step is CANARY:
             return
+        wake = self.gate._wake
+        assert wake is not None
+        run = wake.transition
+        if step.role is Role.SLEEP and run is not None and not run.asleep:
+            operator = run.reason is SleepReason.OPERATOR
+            assert operator or not wake.pinned, "a pinned engine is put to sleep"
         if step.role is Role.SLEEP:
             waiting = 0 if self.gate.makes_room else self.gate.queued
             self.engine.sleep_began(self.gate.in_flight + waiting)

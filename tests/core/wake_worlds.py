@@ -24,6 +24,15 @@ from simulator.standin.engine_values import ControlCall, Times
 from tornado_frontdoor.core.clock import ManualClock
 from tornado_frontdoor.core.gate import AdmissionLimits, SleepPolicy
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
+from tornado_frontdoor.core.request import WakeTerms
+from tornado_frontdoor.core.schedule import Wish
+from tornado_frontdoor.core.standing import (
+    NOTHING,
+    OrderKind,
+    OrderOwner,
+    StandingOrder,
+    standing,
+)
 
 AT_REST = ("awake", "sleeping", "offloaded", "stopped")
 
@@ -157,7 +166,7 @@ class World:
     # What happens
 
     def _meddle(self, site: Site) -> None:
-        names = ["arrive"] * 12 + ["leave"] * 3 + ["operator"] * 2 + ["burst"] * 2
+        names = ["arrive"] * 12 + ["leave"] * 3 + ["operator"] * 2 + ["burst"] * 2 + ["order"] * 2
         if self.mortal:
             names += ["die", "restart"]
         if self.meddling:
@@ -167,7 +176,19 @@ class World:
         self._engines()
 
     def _arrive(self, site: Site) -> None:
-        site.arrive(self.rng.choice((0.0, 1.0, 5.0, 50.0)))
+        terms = None
+        if self.rng.random() < 0.2:
+            kept_s = self.rng.choice((None, 0.0, 10.0, inf))
+            wakes = self.rng.random() < 0.5
+            terms = WakeTerms(wakes, wakes or self.rng.random() < 0.5, kept_s, "a caller")
+        site.arrive(self.rng.choice((0.0, 1.0, 5.0, 50.0)), terms)
+
+    def _order(self, site: Site) -> None:
+        """An operator's order comes, or the one that stood is over."""
+        kind = self.rng.choice((None, None, *OrderKind))
+        order = kind and StandingOrder(kind, OrderOwner.OPERATOR, "alice", self.now + 60.0)
+        held = standing(order, Wish(), pinned=site.wake_limits.pinned, instant_s=self.now)
+        site.call(lambda: site.gate.stand(held))
 
     def _burst(self, site: Site) -> None:
         for _ in range(self.rng.choice((2, 5, 12))):
@@ -211,6 +232,7 @@ class World:
         """End all faults, restart what hangs for ever, and see everything come to rest."""
         for site in self.sites:
             site.door.manners = site.door.manners._replace(fault=0.0)
+            site.call(lambda site=site: site.gate.stand(NOTHING))  # type: ignore[misc]
         for wait_s in (40.0, 40.0, 600.0):  # a call that hangs may be behind another one
             for site in self.sites:
                 for ticket in [*site.inside.values()]:

@@ -108,7 +108,10 @@ PAGES = {
 
 
 @pytest.mark.parametrize("headers", PAGES.values(), ids=PAGES)
-@pytest.mark.parametrize("path", [SLEEP, "/admin/wake/text"])
+@pytest.mark.parametrize(
+    "path",
+    [SLEEP, "/admin/wake/text", "/admin/pin/text", "/admin/keep/text?for=1h", "/admin/unpin/text"],
+)
 def test_a_page_of_another_site_does_nothing(headers: dict[str, str], path: str) -> None:
     assert answer_of(path, "POST", **headers).status == 403
 

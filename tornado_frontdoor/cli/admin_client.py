@@ -200,6 +200,8 @@ def _upstreams_table(answer: Mapping[str, Any]) -> Table:
         state = upstream["state"]
         if upstream["wake_step"]:
             state += f" ({upstream['wake_step']})"
+        if orders := upstream.get("orders"):
+            state += f", {orders[0]['kind']}"
         table.add_row(
             name,
             state,
