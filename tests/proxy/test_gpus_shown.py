@@ -6,6 +6,7 @@ from functools import partial
 from rich.console import Console
 
 from tornado_frontdoor.cli.admin_client import status_tables
+from tornado_frontdoor.cli.live import Picture
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.gpu_occupant import Occupant, RoomLimits
 from tornado_frontdoor.proxy.admin.gpus import gpus_of
@@ -67,7 +68,13 @@ def test_who_waits_in_which_order_and_who_goes_for_whom() -> None:
         "code",
         1,
     )
+    picture = Picture()
+    picture.take("gpus", {"now": shown})
+    console = Console(width=140)
+    with console.capture() as capture:
+        console.print(picture)
     text = told({"gpus": shown})
+    assert "makes room for code" in capture.get()
     assert "makes room for code" in text
     assert "waits 4 s for room made by chat" in text
     assert "48 of 70 GiB" in text

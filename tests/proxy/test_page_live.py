@@ -147,6 +147,42 @@ def test_what_clients_say_is_text_and_nothing_else(browser: webdriver.Chrome) ->
     asyncio.run(scenario())
 
 
+def test_a_replica_is_drained_from_it_and_used_again(browser: webdriver.Chrome) -> None:
+    async def scenario() -> None:
+        two = "{ url = 'http://127.0.0.1:1', slots = 4 }, { url = 'http://127.0.0.1:2', slots = 4 }"
+        tables = f"""
+[upstreams.pair]
+replicas = [{two}]
+probe_period_s = 0
+[upstreams.pair.admission]
+cap = 2
+queue = 1
+queue_timeout_s = 1
+[models.pair]
+upstream = "pair"
+[models.pair.dialect]
+max_model_len = 1000
+"""
+        async with looked_at(browser, tables=tables) as (door, page):
+            await page.open()
+            await page.shows("[data-engine=pair] .pill", "up")
+            await page.click("[aria-label='Drain http://127.0.0.1:2']")
+            await page.shows("#ask-what", "Send nobody new to http://127.0.0.1:2?")
+            await page.click("#ask-yes")
+            await page.shows("[data-engine=pair] .pill", "drained")
+            await page.shows("#said", "http://127.0.0.1:2 is drained")
+            await page.click("[aria-label='Use http://127.0.0.1:2']")
+            await page.click("#ask-yes")
+            await page.shows("#said", "is used again")
+            assert all(one.available for one in door.app.pool.current["pair"].engines())
+            role = {"role": "member", "doors": ["a", "b"], "door": "b", "same_limits": False}
+            door.app.admin.cluster = lambda: {**role, "outage": False, "splits": False}
+            await page.shows("[aria-label=Cluster] .small", "This front door is b, one of 2: a, b")
+            await page.shows("[aria-label=Cluster] .note", "its limits differ")
+
+    asyncio.run(scenario())
+
+
 SIMULATOR = """
 import json, sys
 cap = int(sys.argv[sys.argv.index("--cap") + 1])

@@ -186,7 +186,7 @@ def told(answer: Any, code: int) -> str:
 def status_tables(answer: Mapping[str, Any]) -> list[Table]:
     """Lay out `/admin/status` for a person: upstreams, then what they take of the GPUs."""
     gpus = answer.get("gpus")
-    return [_upstreams_table(answer), *([_gpus_table(gpus)] if gpus else ())]
+    return [_upstreams_table(answer), *([gpus_table(gpus)] if gpus else ())]
 
 
 def _upstreams_table(answer: Mapping[str, Any]) -> Table:
@@ -217,7 +217,8 @@ def _upstreams_table(answer: Mapping[str, Any]) -> Table:
     return table
 
 
-def _gpus_table(gpus: Mapping[str, Any]) -> Table:
+def gpus_table(gpus: Mapping[str, Any]) -> Table:
+    """Lay out what is in the memory of the GPUs, and what is about to happen there."""
     table = Table(title="GPUs", title_justify="left")
     for column in ("GPU", "taken", "upstream", "GiB", "awake", "next"):
         table.add_column(column, no_wrap=column != "next")

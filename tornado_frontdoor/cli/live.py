@@ -18,6 +18,7 @@ from tornado_frontdoor.cli.admin_client import (
     admin_request,
     ago,
     error_of,
+    gpus_table,
     out_of,
     run_command,
 )
@@ -132,6 +133,7 @@ class Picture:
         self.engines: dict[str, dict[str, Any]] = {}
         self.queues: dict[str, list[dict[str, Any]]] = {}
         self.requests: deque[Mapping[str, Any]] = deque(maxlen=LAST_SHOWN)
+        self._gpus: Mapping[str, Any] | None = None
         self._about: Mapping[str, Any] = {}
         self._at_s = monotonic()
 
@@ -142,6 +144,7 @@ class Picture:
                 self._about, self._at_s = fields, monotonic()
                 self.engines = {name: dict(one) for name, one in fields["engines"].items()}
                 self.queues = dict(fields["queues"])
+                self._gpus = fields.get("gpus")
                 self.requests.extend(fields["requests"] or ())
             case "engine":
                 self.engines.setdefault(fields["upstream"], {}).update(fields)
@@ -149,13 +152,16 @@ class Picture:
                 passed_s = monotonic() - self._at_s
                 inside = [{**one, "age_s": one["age_s"] - passed_s} for one in fields["inside"]]
                 self.queues[fields["upstream"]] = inside
+            case "gpus":
+                self._gpus = fields["now"]
             case "request":
                 self.requests.append(fields)
             case _:
                 pass  # history and log are for the page
 
     def __rich__(self) -> Group:
-        return Group(self._engines(), self._waiting(), self._last())
+        gpus = [gpus_table(self._gpus)] if self._gpus else []
+        return Group(self._engines(), *gpus, self._waiting(), self._last())
 
     def _engines(self) -> Table:
         up_s = self._about.get("uptime_s", 0.0) + monotonic() - self._at_s

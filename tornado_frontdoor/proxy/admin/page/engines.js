@@ -87,7 +87,7 @@ function steps(engine) {
     engine.wake_steps.map((step, place) => make("li", {
       class: place < at ? "done" : place === at ? "now" : "", "aria-current": place === at ? "step" : null,
     }, words(step))));
-  const wakes = engine.state === "waking" || engine.sleep_depth != null;
+  const wakes = engine.state === "waking";
   const took = about == null ? `${seconds(since)} so far` : `${seconds(since)} of about ${seconds(about)}`;
   return make("div", {}, make("h3", {}, wakes ? `Wake: ${took}` : `Going to sleep: ${seconds(since)} so far`),
     about == null ? null : make("div", { class: "bar thin", role: "img", "aria-label": took },
