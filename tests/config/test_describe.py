@@ -59,3 +59,42 @@ def test_what_is_legal_but_odd_is_a_warning(good: str, write: Write) -> None:
         "upstreams.text.sleep: both idle tiers are 0, so only an admin call puts it to sleep",
         "models.text: is served by reasoning, while admin calls for it mean the upstream text",
     ]
+
+
+def test_what_holds_an_engine_awake_or_asleep_is_told(good: str, write: Write) -> None:
+    more = """max_waiting = 64
+preload = true
+schedule = ["awake mon-fri 08:00-18:00"]
+time_zone = "Europe/Berlin"
+"""
+    model = '[models.Text-35B]\nupstream = "text"'
+    text = good.replace("max_waiting = 64", more).replace(model, f'{model}\nwake = "never"')
+    settings = load(write(text))
+    told = describe(settings)
+    assert "; awake mon-fri 08:00-18:00 (Europe/Berlin); woken at the start; callers" in told
+    assert "model Text-35B from text" in told
+    assert ", wakes nobody, is no use" in told
+    values = json.loads(describe_json(settings))
+    assert values["upstreams"]["text"]["schedule"] == ["awake mon-fri 08:00-18:00"]
+    assert values["upstreams"]["text"]["preload"] is True
+    assert values["models"]["Text-35B"]["wake"] == "never"
+
+
+def engines(write: Write, rest: str) -> list[str]:
+    """Return the warnings for two engines on one GPU that are preloaded, and `rest`."""
+    tables = [
+        f'[upstreams.{name}]\nurl = "http://{name}:8000"\n'
+        f"[upstreams.{name}.sleep]\npreload = true\nmax_waiting = 4\n"
+        f"[upstreams.{name}.gpu]\ndevices = [0]\nutilization = {share}\n"
+        f'[models.{name}]\nupstream = "{name}"\n'
+        for name, share in (("a", 0.6), ("b", 0.2))
+    ]
+    return find_warnings(load(write("\n".join([*tables, "[gpu]\nmemory_gib = 80", rest]))))
+
+
+def test_what_cannot_be_preloaded_together_is_a_warning(write: Write) -> None:
+    assert engines(write, "") == []
+    (group,) = engines(write, '[groups.big]\nmodels = ["a", "b"]')
+    assert group == "groups.big: a and b are preloaded, and only one stays awake"
+    warnings = engines(write, "limit = 0.7")
+    assert "gpu: a and b are preloaded and do not fit into GPU 0 together" in warnings

@@ -4,6 +4,7 @@ Both are made of the settings alone; nothing is asked of an engine or of the net
 """
 
 import json
+from collections.abc import Iterator
 
 from tornado_frontdoor.config.budget import BudgetLine, gpu_budget
 from tornado_frontdoor.config.settings import (
@@ -75,6 +76,7 @@ def find_warnings(settings: Settings) -> list[str]:
     ]
     for upstream in settings.upstreams.values():
         warnings += _upstream_warnings(upstream)
+    warnings += _preload_warnings(settings)
     for name, model in settings.models.items():
         if name in settings.upstreams and model.upstream != name:
             warnings.append(
@@ -82,6 +84,29 @@ def find_warnings(settings: Settings) -> list[str]:
                 f"while admin calls for it mean the upstream {name}"
             )
     return warnings + [str(line) for line in gpu_budget(settings) if line.fits is False]
+
+
+def _preload_warnings(settings: Settings) -> Iterator[str]:
+    """Yield what cannot be preloaded together: each would put the one before it to sleep."""
+    wanted = {
+        key: one for key, one in settings.upstreams.items() if one.sleep and one.sleep.preload
+    }
+    for name, group in settings.groups.items():
+        both = [key for key in settings.upstreams_of(group) if key in wanted]
+        if group.exclusive and len(both) > 1:
+            yield f"groups.{name}: {' and '.join(both)} are preloaded, and only one stays awake"
+    pool = settings.gpu
+    if pool is None:
+        return
+    shares: dict[int, dict[str, float]] = {}
+    for key, one in wanted.items():
+        for device in one.gpu.devices if one.gpu else ():
+            share = (one.gpu.utilization if one.gpu else 0) + pool.context_gib / pool.memory_gib
+            shares.setdefault(device, {})[key] = share
+    for device, there in sorted(shares.items()):
+        if len(there) > 1 and sum(there.values()) > pool.limit + 1e-9:
+            names = " and ".join(there)
+            yield f"gpu: {names} are preloaded and do not fit into GPU {device} together"
 
 
 def _upstream_warnings(upstream: UpstreamSettings) -> list[str]:
@@ -133,16 +158,22 @@ def _sleep_words(sleep: SleepSettings | None) -> str:
         for level, idle_s in ((1, sleep.idle_sleep_s), (2, sleep.idle_offload_s))
         if idle_s
     ]
-    return (
-        f"{', '.join(tiers) or 'by admin calls only'}; callers are held for "
-        f"{sleep.hold_sleeping_s:g}/{sleep.hold_offloaded_s:g}/{sleep.hold_restarting_s:g} s"
+    held = f"{sleep.hold_sleeping_s:g}/{sleep.hold_offloaded_s:g}/{sleep.hold_restarting_s:g} s"
+    return "; ".join(
+        [
+            "pinned" if sleep.pinned else ", ".join(tiers) or "by admin calls only",
+            *([f"{', '.join(sleep.schedule)} ({sleep.time_zone})"] if sleep.schedule else []),
+            *(["woken at the start"] if sleep.preload else []),
+            f"callers are held for {held}",
+        ]
     )
 
 
 def _model_line(model: ModelSettings) -> str:
     aliases = f", also as {', '.join(model.aliases)}" if model.aliases else ""
     served = "" if model.served_name == model.name else f" (there {model.served_name})"
-    return f"model {model.name} from {model.upstream}{served}{aliases}"
+    wakes = {"always": "", "if-awake": ", wakes nobody", "never": ", wakes nobody, is no use"}
+    return f"model {model.name} from {model.upstream}{served}{aliases}{wakes[model.wake]}"
 
 
 def _token_words(settings: Settings) -> str:
@@ -187,6 +218,11 @@ def _upstream_json(upstream: UpstreamSettings) -> Json:
         "idle_sleep_s": sleep.idle_sleep_s if sleep else None,
         "idle_offload_s": sleep.idle_offload_s if sleep else None,
         "max_waiting": sleep.max_waiting if sleep else None,
+        "max_keep_alive_s": sleep.max_keep_alive_s if sleep else None,
+        "pinned": sleep.pinned if sleep else None,
+        "preload": sleep.preload if sleep else None,
+        "schedule": list(sleep.schedule) if sleep else None,
+        "time_zone": sleep.time_zone if sleep else None,
     }
 
 
@@ -195,6 +231,7 @@ def _model_json(model: ModelSettings) -> Json:
         "upstream": model.upstream,
         "served_name": model.served_name,
         "aliases": list(model.aliases),
+        "wake": model.wake,
     }
 
 

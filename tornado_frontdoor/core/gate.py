@@ -462,9 +462,11 @@ class Gate(GateReader):
         depth = self.sleep_depth or SleepDepth.SLEEPING  # it is awake, and about to leave
         order = wake.standing.asleep if wake else None
         if order is None:
-            return asleep_refusal(self.key, self.state, depth, self.expected_wait_s(0))
-        left_s = max(order.until_s - now, 0.0)
-        refusal = held_refusal(self.key, order, depth, left_s)
+            left_s = self.expected_wait_s(0)
+            refusal = asleep_refusal(self.key, self.state, depth, left_s)
+        else:
+            left_s = max(order.until_s - now, 0.0)
+            refusal = held_refusal(self.key, order, depth, left_s)
         return refusal._replace(return_s=self._returns.wake_return_s(now, left_s))
 
     def _promise_s(self, ticket: Ticket, now: float) -> float:

@@ -73,6 +73,11 @@ class StandingOrders:
         self._closed = False
 
     @property
+    def closed(self) -> bool:
+        """Whether the front door is going away: what is said now is for the next one to hear."""
+        return self._closed
+
+    @property
     def standing(self) -> Standing:
         """What holds now, by the clock on the wall."""
         return self._told
@@ -83,7 +88,9 @@ class StandingOrders:
         self.refresh()
 
     def say(self, said: Said, new: StandingOrder | None = None) -> None:
-        """Take what an operator says."""
+        """Take what an operator says, unless the front door is going away."""
+        if self._closed:
+            return
         self.refresh()  # what has expired is no order any more
         if new is not None:
             new = new._replace(ends=ends_text(new.until_s))

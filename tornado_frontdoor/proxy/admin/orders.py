@@ -33,6 +33,8 @@ def order(verb: str, upstream: Upstream, query: Query, address: str) -> Document
         if upstream.settings.sleep is not None:
             why = "is in a cluster, where nobody keeps standing orders yet"
         return _json(501, {"error": f"{upstream.settings.key} {why}"})
+    if orders.closed:
+        return _json(409, {"error": "the front door is shutting down: tell the next one"})
     by = printable(query.get("by") or address)[:BY_LENGTH]
     if verb == "unpin":
         if not any(_ends_by_unpin(one) for one in upstream.held()):
