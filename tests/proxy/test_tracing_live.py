@@ -26,6 +26,7 @@ class Collector:
     def __init__(self) -> None:
         self.spans: list[Any] = []
         self.resources: list[Any] = []
+        self.raw = b""
         self.url = ""
 
     def named(self, name: str, kind: int | None = None) -> Any:
@@ -33,6 +34,7 @@ class Collector:
         return found
 
     def take(self, body: bytes) -> None:
+        self.raw += body
         for group in ExportTraceServiceRequest.FromString(body).resource_spans:
             self.resources.append(values_of(group.resource.attributes))
             self.spans += [span for scope in group.scope_spans for span in scope.spans]
@@ -91,7 +93,9 @@ def test_a_request_is_queued_granted_and_answered_in_the_trace_of_its_client() -
         async def scenario() -> None:
             async with doorway({"hold": 0.1}, cap=1, tables=otel(kept)) as door:
                 await queued_one(door)
-                await door.call(CHAT, {"model": "nobody", "messages": []})
+                said = [{"role": "user", "content": "a private matter"}]
+                lost = {"model": "nobody", "messages": said}
+                await door.call(CHAT, lost, Authorization="Bearer sk-secret")
                 await door.call("/nowhere")
 
         asyncio.run(scenario())
@@ -116,6 +120,8 @@ def test_a_request_is_queued_granted_and_answered_in_the_trace_of_its_client() -
     assert (told["frontdoor.outcome"], told["frontdoor.upstream"]) == ("served", "reasoning")
     assert values_of(queued.attributes) == {"frontdoor.queue.position": 1}
     assert values_of(asked.attributes)["server.address"] == "127.0.0.1"
+    assert b"sk-secret" not in kept.raw
+    assert b"a private matter" not in kept.raw
     lost = kept.named("chat nobody")
     assert values_of(lost.attributes)["error.type"] == "model_not_found"
     assert lost.status.code == 2
