@@ -46,7 +46,7 @@ class Page:
     async def open(self, view: str = "engines") -> None:
         def act(browser: webdriver.Chrome) -> None:
             browser.get("about:blank")
-            browser.get(f"{self.url}#{view}")
+            browser.get(f"{self.url}#/{view}")
 
         await self.run(act)
         await self.shows("#live", "live")

@@ -141,7 +141,8 @@ function show(tab) {
     other.tabIndex = other === tab ? 0 : -1;
     $(other.getAttribute("aria-controls")).hidden = other !== tab;
   }
-  history.replaceState(null, "", `#${tab.getAttribute("aria-controls")}`);
+  // With a slash: no element is called that, so that none gets the focus when the page opens.
+  history.replaceState(null, "", `#/${tab.getAttribute("aria-controls")}`);
   changed(tab.getAttribute("aria-controls"));
 }
 
@@ -155,6 +156,6 @@ for (const tab of tabs) {
     next.focus();
   });
 }
-const asked = tabs.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash);
+const asked = tabs.find((tab) => `#/${tab.getAttribute("aria-controls")}` === location.hash);
 if (asked) show(asked);
 listen();

@@ -34,7 +34,7 @@ function before(one) {
 function told(one, steps, arrived, more) {
   const at = (later) => new Date(arrived + later * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hour12: false });
   const facts = { request: one.request_id, model: one.model, upstream: one.upstream, "user agent": one.user_agent,
-    key: one.key, slots: one.weight, ...more };
+    key: one.key, slots: one.weight || null, ...more };
   return make("div", {},
     make("ol", {}, steps.map(([later, text]) => make("li", {}, make("time", {}, at(later)), ` ${text}`))),
     make("dl", {}, Object.entries(facts).filter(([, value]) => value != null)
