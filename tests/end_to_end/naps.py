@@ -23,7 +23,8 @@ from simulator.standin.shared_gpu import GpuPart
 from tornado_frontdoor.config import load
 from tornado_frontdoor.core.gate import Gate
 from tornado_frontdoor.proxy.app import App
-from tornado_frontdoor.proxy.upstreams import Upstream, limits_of, wake_limits_of
+from tornado_frontdoor.proxy.gate_settings import limits_of, wake_limits_of
+from tornado_frontdoor.proxy.upstreams import Upstream
 
 CHAT = "/v1/chat/completions"
 EMBEDDINGS = "/v1/embeddings"

@@ -16,7 +16,7 @@ from naps import CHAT, chat_with
 from tornado_frontdoor.config import load
 from tornado_frontdoor.core.wake import machine, policy
 from tornado_frontdoor.proxy.app import App
-from tornado_frontdoor.proxy.upstreams import limits_of, wake_limits_of
+from tornado_frontdoor.proxy.gate_settings import limits_of, wake_limits_of
 
 CONFIGURATION = """
 [server]

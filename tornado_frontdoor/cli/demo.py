@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from simulator.standin.server import StandIn, StandInOptions
 from tornado_frontdoor.config import Address, ConfigError, Settings, load
-from tornado_frontdoor.proxy import app
+from tornado_frontdoor.proxy import serving
 
 ENGINES = {
     "reasoning": StandInOptions(models=("reasoning",), slots=8, hold="2", tokens=24, gap_ms=40),
@@ -176,7 +176,7 @@ async def _run(listen: str | None, admin_listen: str | None) -> int:
             except ConfigError as error:
                 print("\n".join(f"frontdoor: {fault}" for fault in error.faults), file=sys.stderr)
                 return 2
-            return await app.serve_until_stopped(settings, lambda: settings, invite)
+            return await serving.serve_until_stopped(settings, lambda: settings, invite)
     finally:
         for engine in engines.values():
             await engine.close()
@@ -193,6 +193,6 @@ def settings_for(
 
 def invite(public: Address, admin: Address) -> None:
     """Say where it listens and what to try."""
-    app.announce(public, admin)
+    serving.announce(public, admin)
     text = INVITATION.format(public=f"http://{public}", admin=f"http://{admin}", command=COMMAND)
     print(text, flush=True)

@@ -1,7 +1,7 @@
 """frontdoor: one capped, arrival-ordered line before each self-hosted LLM engine.
 
 Usage:
-  frontdoor serve [--config FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT]
+  frontdoor serve [--config FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT] [--take-over]
   frontdoor demo [--listen HOST:PORT] [--admin-listen HOST:PORT]
   frontdoor init [--out FILE] [--key-file FILE] [URL]...
   frontdoor check [--config FILE] [--json] [--probe]
@@ -60,6 +60,7 @@ Options:
   --config FILE             Configuration; else $FRONTDOOR_CONFIG, else conf/frontdoor.toml.
   --listen HOST:PORT        Public listener, instead of server.listen. Port 0: any free one.
   --admin-listen HOST:PORT  Admin listener, instead of server.admin_listen.
+  --take-over               In the place of the one that runs, refusing nobody; else as without.
   --json                    For scripts rather than people.
   --probe                   Ask the engines too, and name each mistake that they make visible.
   --out FILE                Where to write it; else stdout. A file that is there is left alone.
@@ -212,7 +213,7 @@ def _configuration(arguments: Arguments) -> Path:
 
 def _serve(arguments: Arguments) -> int:
     from tornado_frontdoor.config import ConfigError, load
-    from tornado_frontdoor.proxy import app
+    from tornado_frontdoor.proxy import serving
 
     def read() -> "Settings":
         return load(
@@ -226,7 +227,7 @@ def _serve(arguments: Arguments) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    return app.serve(settings, read)
+    return serving.serve(settings, read, take_over=arguments["--take-over"])
 
 
 def _demo(arguments: Arguments) -> int:

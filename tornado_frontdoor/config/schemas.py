@@ -144,6 +144,7 @@ class ServerTable(Table):
     head_timeout_s = Number(above=0, most=YEAR_S)
     body_timeout_s = Number(above=0, most=YEAR_S)
     drain_timeout_s = Number(least=0, most=YEAR_S)
+    lame_duck_s = Number(least=0, most=YEAR_S)
     write_stall_timeout_s = Number(above=0, most=YEAR_S)
     progress = ChoiceField("known", "asked", "off")
     trusted_proxies = Items(Network())

@@ -42,6 +42,7 @@ class ServerSettings:
     head_timeout_s: float = 20
     body_timeout_s: float = 30
     drain_timeout_s: float = 30
+    lame_duck_s: float = 0
     write_stall_timeout_s: float = 120
     progress: Literal["known", "asked", "off"] = "known"
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()

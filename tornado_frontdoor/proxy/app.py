@@ -5,13 +5,10 @@ one ends at once), SIGHUP reads the configuration again; what cannot be read cha
 """
 
 import asyncio
-import gc
 import logging
 import signal
-import sys
 from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
-from functools import partial
+from contextlib import suppress
 from random import Random
 from ssl import SSLContext
 from time import time_ns
@@ -28,7 +25,6 @@ from tornado_frontdoor.proxy.admin.view import View
 from tornado_frontdoor.proxy.dialects import key_ring, make_surfaces
 from tornado_frontdoor.proxy.downstream.body_store import BodyStore
 from tornado_frontdoor.proxy.downstream.browsers import HostRule
-from tornado_frontdoor.proxy.downstream.budget import keep_little_memory
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
 from tornado_frontdoor.proxy.downstream.limits import (
     ADMIN_CONNECTIONS,
@@ -38,16 +34,17 @@ from tornado_frontdoor.proxy.downstream.limits import (
     raise_descriptor_limit,
 )
 from tornado_frontdoor.proxy.downstream.listener import Listener, Service
-from tornado_frontdoor.proxy.downstream.server import CannotBind, Server, bind
+from tornado_frontdoor.proxy.downstream.server import Server, bind
 from tornado_frontdoor.proxy.downstream.tls import CannotServeTls, load, make_context
 from tornado_frontdoor.proxy.engine.journal import JournalError
 from tornado_frontdoor.proxy.engine.model_lengths import ModelLengths
-from tornado_frontdoor.proxy.logs import LineSink, LogWriter, logging_to
+from tornado_frontdoor.proxy.handover.succession import Parts, Succession
+from tornado_frontdoor.proxy.handover.taken import Predecessor
+from tornado_frontdoor.proxy.logs import LineSink, LogWriter
 from tornado_frontdoor.proxy.registry import UpstreamRegistry
 from tornado_frontdoor.proxy.routing import FrontDoor
 from tornado_frontdoor.proxy.service_manager import ServiceManager
 from tornado_frontdoor.proxy.telemetry import Telemetry
-from tornado_frontdoor.proxy.upstreams import CannotJoin
 from tornado_frontdoor.surfaces.openai import OpenAISurface
 
 if TYPE_CHECKING:
@@ -56,10 +53,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("frontdoor")
 
 STATE_NAMES = tuple(state.value for state in EngineState)
-SWITCH_S = 0.001
-"""How long a thread that reads a large body may keep the loop from going on."""
-COLLECT_AFTER = (20_000, 20, 50)
-"""Requests leave almost no cycles behind; Python's 700 would collect every few of them."""
 
 
 class App:
@@ -70,7 +63,9 @@ class App:
         settings: Settings,
         read_again: Callable[[], Settings],
         access_log: LineSink,
+        predecessor: Predecessor | None = None,
     ) -> None:
+        self._predecessor = predecessor
         self.settings = self._started_with = settings
         self._read_again = read_again
         self.pool = UpstreamRegistry(Random())  # noqa: S311 - spreads retries, keeps no secret
@@ -111,7 +106,14 @@ class App:
         files = settings.server.tls_files
         self._tls = make_context(*files) if files else None
         self._put_in_force(settings)
+        if predecessor is not None:
+            predecessor.take(self.pool.current.values())
         self._telemetry.reloaded(went_well=True)
+        parts = Parts(
+            *(self.door, self.pool, self._manager, self._servers, self._listeners),
+            before=self._close_files,
+        )
+        self.succession = Succession(settings, parts, predecessor)
 
     # Up
 
@@ -136,6 +138,7 @@ class App:
                 *(limits.max_connections, server.max_connections, self._descriptors),
             )
         self.pool.preload()
+        self.succession.listen()
         return public, admin
 
     async def run(self) -> None:
@@ -146,11 +149,14 @@ class App:
         loop.add_signal_handler(signal.SIGHUP, self.reread)
         self._manager.ready(self._status())
         try:
-            await self._stop.wait()
+            if await self.succession.until(self._stop):
+                await self.succession.finish(self._stop)
+            else:
+                await self._be_lame()
             self._manager.stopping("draining")
             await self.drain()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
                 loop.remove_signal_handler(number)
             await self.close()
 
@@ -167,7 +173,7 @@ class App:
         """
         if isinstance(self._log, LogWriter):
             self._log.reopen()
-        if self.door.draining:
+        if self.door.draining or self.succession.given:
             # A new upstream would not know of it and admit.
             return False, ["the front door is draining: the configuration in force is unchanged"]
         before = self.settings
@@ -212,6 +218,17 @@ class App:
 
     # Down
 
+    async def _be_lame(self) -> None:
+        """Serve for `lame_duck_s` more, and say that load balancers are to look elsewhere."""
+        lame_duck_s = self.settings.server.lame_duck_s
+        if not lame_duck_s or self.succession.failed:
+            return
+        self._manager.stopping("telling load balancers")
+        LOG.info("going away in %g s: /health is 503 from now on", lame_duck_s)
+        self.door.lame = self._listeners[0].place.last = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), lame_duck_s)
+
     async def drain(self) -> None:
         """Accept no more, refuse the queues, let those in flight end for `drain_timeout_s`."""
         loop = asyncio.get_running_loop()
@@ -226,7 +243,8 @@ class App:
             server.stop()
         for upstream in self.pool.everyone():
             upstream.drain()
-        self.pool.hand_over()
+        if not self.succession.given:
+            self.pool.hand_over()
         if self.pool.cluster is not None:
             self.pool.cluster.door.leave()
         if self.door.under_way or self.door.being_read:
@@ -239,14 +257,13 @@ class App:
     async def close(self) -> None:
         """Close every socket."""
         self._manager.close()
-        self._hub.close()
-        self.admin.what_if.close()
-        self._history.close()
+        self._close_files()
         for server in self._servers:
             server.stop()
             await server.close_all_connections()
         for listener in self._listeners:
             listener.close()
+        await self.succession.close()
         await self._lengths.close()
         self.door.close()
         await self.pool.close()
@@ -255,6 +272,12 @@ class App:
             await self._tracing.close()
 
     # How
+
+    def _close_files(self) -> None:
+        """Show and keep no more of what happens."""
+        self._hub.close()
+        self.admin.what_if.close()
+        self._history.close()
 
     async def _wait_for(self, something: Coroutine[Any, Any, object]) -> None:
         """Wait for it, but not past the drain timeout nor past a second signal."""
@@ -276,6 +299,8 @@ class App:
         tls: SSLContext | None = None,
     ) -> Address:
         handed = self._manager.sockets(name)
+        if self._predecessor is not None and (sent := self._predecessor.sockets(name, address)):
+            handed = sent
         sockets = handed or bind(name, address)
         listener = Listener(service, self._departures, limits, bodies)
         self._listeners.append(listener)
@@ -333,68 +358,3 @@ def _tracing_of(settings: Settings) -> "Tracing | None":
     from tornado_frontdoor.proxy.tracing import Tracing
 
     return Tracing(settings.otel, __version__)
-
-
-def serve(settings: Settings, read_again: Callable[[], Settings]) -> int:
-    """Serve until told to stop; returns the exit code. `read_again` is for SIGHUP."""
-    scheme = "https" if settings.server.tls_files else "http"
-    announce_to = partial(announce, scheme=scheme)
-    return asyncio.run(serve_until_stopped(settings, read_again, announce_to))
-
-
-async def serve_until_stopped(
-    settings: Settings,
-    read_again: Callable[[], Settings],
-    announce_to: Callable[[Address, Address], None],
-) -> int:
-    """Serve on the running loop until a signal; returns the exit code."""
-    with ExitStack() as stack:
-        to = settings.log
-        try:
-            log = stack.enter_context(logging_to(to.file, to.format, to.buffer_kib * 1024))
-        except OSError as error:
-            print(f"frontdoor: log.file cannot be opened: {error}", file=sys.stderr)  # noqa: T201
-            return 1
-        return await _serve_and_log(settings, read_again, announce_to, log)
-
-
-async def _serve_and_log(
-    settings: Settings,
-    read_again: Callable[[], Settings],
-    announce_to: Callable[[Address, Address], None],
-    log: LogWriter,
-) -> int:
-    keep_little_memory()
-    sys.setswitchinterval(SWITCH_S)
-    try:
-        app = App(settings, read_again, log)
-    except (JournalError, CannotServeTls) as error:
-        print(f"frontdoor: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    try:
-        if app.pool.cluster is not None:
-            await app.pool.cluster.join()
-        public, admin = app.start()
-    except (CannotBind, CannotJoin) as error:
-        await app.close()
-        print(f"frontdoor: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    # What is loaded now stays: the collector need not walk it each time a crowd comes and goes.
-    gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
-    announce_to(public, admin)
-    LOG.info(
-        "frontdoor %s serves %d upstreams by %s",
-        __version__,
-        len(settings.upstreams),
-        settings.path,
-    )
-    await app.run()
-    LOG.info("stopped")
-    return 0
-
-
-def announce(public: Address, admin: Address, scheme: str = "http") -> None:
-    """Say on stdout where both listeners are, once they accept."""
-    print(f"listening public {scheme}://{public}", flush=True)  # noqa: T201
-    print(f"listening admin http://{admin}", flush=True)  # noqa: T201

@@ -81,6 +81,34 @@ class GateView:
         return idle_s
 
 
+def view_of(gate: Any) -> dict[str, Any]:
+    """Return a gate as it is shown elsewhere."""
+    depth = gate.sleep_depth
+    return {
+        "state": gate.state.value,
+        "sleep_depth": None if depth is None else depth.value,
+        "sleep_support": gate.sleep_support,
+        "sleep_fault": gate.sleep_fault,
+        "wake_step": gate.wake_step,
+        "wake_steps": gate.wake_steps,
+        "transition_s": gate.transition_s,
+        "waits_for": gate.waits_for,
+        "makes_room": gate.makes_room,
+        "sleep_levels": sorted(gate.sleep_levels),
+        "wake_trouble": gate.wake_trouble(),
+        "wakes_total": gate.wakes_total,
+        "learned_s": gate.learned_s,
+        "idle_s": gate.idle_for_s(),
+        "oldest_wait_s": gate.oldest_wait_s,
+        "in_flight": gate.in_flight,
+        "cooling": gate.cooling,
+        "queued": gate.queued,
+        "replicas": [
+            [one.name, one.slots, one.used, one.up, one.drained] for one in gate.replicas or ()
+        ],
+    }
+
+
 class WayToGates(Protocol):
     """How requests of this process are brought to the gates, and what is known of those."""
 
@@ -107,6 +135,10 @@ class WayToGates(Protocol):
 
     def cool(self, number: int) -> None:
         """Take that a request was broken off: its engine may not count it any more."""
+        ...
+
+    def lost(self, address: str, replica: str) -> None:
+        """Take that nobody answers at an upstream's engine, or at that one of several."""
         ...
 
 
@@ -168,6 +200,15 @@ class DistantGate:
         lease.ticket.number = self._way.new_number(self.address)
         lease.moved_to(self)
         self._leases[lease.ticket.number] = lease
+
+    def waits(self, number: int) -> bool:
+        """Tell whether a request has not been decided upon."""
+        lease = self._leases.get(number)
+        return lease is not None and lease.ticket.state is TicketState.QUEUED
+
+    def lost(self, replica: str) -> None:
+        """Take that nobody answers at the engine, or at that one of several."""
+        self._way.lost(self.address, replica)
 
     def may_start(self, ticket: Ticket) -> bool:
         """Tell whether an admitted request may go to its engine now."""

@@ -175,6 +175,7 @@ class GateDriver:
         self._cooling: dict[Ticket, Lingering] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._given = False
 
     def enter(
         self,
@@ -256,12 +257,9 @@ class GateDriver:
         waiting, cooling = [*self._waiting.values()], [*self._cooling.items()]
         self._waiting.clear()
         self._cooling.clear()
-        self.on_command = self._forget_command
+        self._given = True
         self.close()
         return waiting, cooling
-
-    def _forget_command(self, _: Command | Notice) -> None:
-        """Do nothing for a gate that was given away."""
 
     def change_limits(self, limits: AdmissionLimits, wake: SleepPolicy | None = None) -> None:
         """Put new limits in force."""
@@ -326,7 +324,7 @@ class GateDriver:
             self._timer = None
 
     def _carry_out(self, decisions: Sequence[Decision]) -> None:
-        for decision in decisions:
+        for decision in () if self._given else decisions:
             if isinstance(decision, Admit):
                 self._waiting.pop(decision.ticket).decide(decision)
             elif isinstance(decision, Refuse):

@@ -24,7 +24,7 @@ from tornado_frontdoor.proxy.callers import caller_of
 from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.early_stream import STREAM_HEADERS, EarlyStream
-from tornado_frontdoor.proxy.gate_driver import GateDriver
+from tornado_frontdoor.proxy.gate_driver import GateDriver, Lease
 from tornado_frontdoor.proxy.records import Record
 from tornado_frontdoor.proxy.upstreams import Upstream
 from tornado_frontdoor.surfaces.base import (
@@ -106,6 +106,13 @@ class ProxiedRequest:
         """Return what the page shows of it while it is under way."""
         queued = self._lease.ticket.state is TicketState.QUEUED
         return {"state": "queued" if queued else "in_flight", "place": None, **self.record.so_far()}
+
+    @property
+    def slot(self) -> tuple[Upstream, Lease] | None:
+        """The slots that it holds, and of which upstream; None: it holds none, or waits."""
+        lease = self._lease
+        holds = self._request.takes_slot and lease.ticket.state is TicketState.IN_FLIGHT
+        return (self._upstream, lease) if holds else None
 
     @property
     def waits(self) -> bool:

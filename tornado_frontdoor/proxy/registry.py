@@ -29,10 +29,11 @@ from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.engine.journal import Journal
 from tornado_frontdoor.proxy.engine.process import STOP_MARGIN_S, EngineProcess
 from tornado_frontdoor.proxy.gate_driver import SleepConfig
+from tornado_frontdoor.proxy.gate_settings import order_rules_of, wake_limits_of
 from tornado_frontdoor.proxy.gauges import GateReading
 from tornado_frontdoor.proxy.standing_orders import StandingOrders
 from tornado_frontdoor.proxy.telemetry import Telemetry
-from tornado_frontdoor.proxy.upstreams import Upstream, order_rules_of, wake_limits_of
+from tornado_frontdoor.proxy.upstreams import Upstream
 
 LOG = logging.getLogger("frontdoor")
 
@@ -190,6 +191,14 @@ class UpstreamRegistry:
     def hand_over(self) -> None:
         """Let another front door have the journal: this one begins nothing any more."""
         if self._journal is not None:
+            self._journal.unlock()
+
+    async def let_go(self) -> None:
+        """Stop looking after engines whose gates were given away, and let go of the journal."""
+        for upstream in self.everyone():
+            await upstream.let_go()
+        if self._journal is not None:
+            await self._journal.flush()
             self._journal.unlock()
 
     def _let_go(self, upstream: Upstream) -> None:

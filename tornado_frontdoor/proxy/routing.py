@@ -70,6 +70,8 @@ class FrontDoor:
         self.write_stall_timeout_s = 0.0
         self.keep_alive_s = KEEP_ALIVE_S
         self.draining = False
+        self.lame = False
+        """Whether it serves for a while yet and load balancers are to look elsewhere."""
         self.under_way: set[ProxiedRequest] = set()
         self.progress: Progress = "known"
         self._places = PlaceTeller()
@@ -350,9 +352,10 @@ class FrontDoor:
             }
             for key, upstream in self.upstreams.items()
         }
-        body = {"status": "draining" if self.draining else "ok", "upstreams": upstreams}
+        leaves = self.draining or self.lame
+        body = {"status": "draining" if leaves else "ok", "upstreams": upstreams}
         headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
-        return Document(503 if self.draining else 200, headers, json.dumps(body).encode())
+        return Document(503 if leaves else 200, headers, json.dumps(body).encode())
 
     def waits(self, request: ProxiedRequest, headers: Mapping[str, str]) -> None:
         """Tell a request its place from time to time, where its client bears it."""

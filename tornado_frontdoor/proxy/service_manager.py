@@ -48,6 +48,12 @@ class ServiceManager:
         """Say that it drains."""
         self._notify("STOPPING=1", f"STATUS={status}")
 
+    def succeeded_by(self, pid: int) -> None:
+        """Say that another process is the service now."""
+        self._notify(f"MAINPID={pid}", f"STATUS=taken over by process {pid}")
+        self.close()
+        self._address = ""
+
     def close(self) -> None:
         """Feed no watchdog any more."""
         if self._timer is not None:

@@ -6,14 +6,13 @@ vLLM answers those asleep too, so the side door wakes nobody.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
-from math import inf
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from random import Random
+from typing import cast
 
 from tornado_frontdoor.config import GpuPoolSettings, UpstreamSettings
-from tornado_frontdoor.config.schedule import TimeZone, parse_rule
-from tornado_frontdoor.core.decisions import Answered, Verdict
+from tornado_frontdoor.core.decisions import Answered, Outcome, Verdict
 from tornado_frontdoor.core.replicas import EngineReplica
 from tornado_frontdoor.core.request import (
     CallerFacts,
@@ -27,23 +26,26 @@ from tornado_frontdoor.engines import kinds
 from tornado_frontdoor.proxy.callers import affinity_of
 from tornado_frontdoor.proxy.cooling_looks import CoolingLooks
 from tornado_frontdoor.proxy.curl.client import Receiver, Transfer, UpstreamCall, UpstreamClient
+from tornado_frontdoor.proxy.distant_gate import DistantGate, WayToGates
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.gate_driver import (
     AdmissionLimits,
-    Engines,
     GateDriver,
     Lease,
     SleepConfig,
-    SleepPolicy,
+)
+from tornado_frontdoor.proxy.gate_settings import (
+    engines_of,
+    limits_of,
+    order_rules_of,
+    wake_limits_of,
 )
 from tornado_frontdoor.proxy.gauges import GateReading
 from tornado_frontdoor.proxy.health import EngineHealth
-from tornado_frontdoor.proxy.standing_orders import OrderRules, StandingOrders
+from tornado_frontdoor.proxy.standing_orders import StandingOrders
 
 LOG = logging.getLogger("frontdoor")
 
-MOST_WAITING = 512
-"""Who may wait for an engine without a cap: while it is down, or all its replicas are full."""
 
 _SIDE_LIMITS = AdmissionLimits(cap=8, queue=512, queue_timeout_s=60.0)
 """Claude Code counts tokens 14 at a time; 8 at once keep an engine's tokenizer busy enough."""
@@ -76,6 +78,7 @@ class Upstream:
             self._tell_looks()
         self.side_door = GateDriver(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
         self.engine: EngineExecutor | None = None
+        self._given: DistantGate | None = None
         self.orders: StandingOrders | None = None
 
     def __repr__(self) -> str:
@@ -179,6 +182,9 @@ class Upstream:
 
     def lost(self, engine: str | None) -> bool:
         """Take that a request found nobody there; tells whether to ask the gate once more."""
+        if self._given is not None:
+            self._given.lost(engine or "")
+            return True
         if self.engine is not None:
             self.keeper.lost()
         elif self._health is not None and engine is not None:
@@ -276,6 +282,45 @@ class Upstream:
         self.keeper.on_rest = self.side_door.on_rest = at_rest
         at_rest()
 
+    @property
+    def distant(self) -> DistantGate:
+        """The gate at the process that has taken it over; see `give_to`."""
+        assert self._given is not None
+        return self._given
+
+    def give_to(
+        self, way: WayToGates, in_flight: Iterable[Lease]
+    ) -> tuple[list[Lease], list[Ticket]]:
+        """Have the gate at another process from now on; returns who waits, and who holds slots."""
+        waiting, cooling = self.keeper.give_away()
+        distant = self._given = DistantGate(
+            way, self.settings.url, self.settings.key, lambda: limits_of(self.settings)
+        )
+        self.keeper = cast(GateDriver, distant)
+        running = [lease.ticket for lease in in_flight]
+        for lease in (*waiting, *in_flight):
+            distant.take(lease)
+        for ticket, lingering in cooling:
+            if ticket not in running:
+                distant.take(Lease(distant, ticket))
+                running.append(ticket)
+            distant.cool(ticket, Outcome.CLIENT_GONE_STREAMING, lingering)
+        return waiting, running
+
+    async def let_go(self) -> None:
+        """Stop what looked after the engine: the process that has the gate does."""
+        looks, self._looks = self._looks, None
+        if looks is not None:
+            await looks.close()
+        health, self._health = self._health, None
+        engine, self.engine = self.engine, None
+        if self.orders is not None:
+            self.orders.close()
+        if health is not None:
+            await health.close()
+        if engine is not None:
+            await engine.close()
+
     def drain(self) -> None:
         """Refuse the queues and all newcomers."""
         if self.orders is not None:
@@ -317,70 +362,6 @@ class Upstream:
             replicas=tuple((one.name, one.used, one.available) for one in several),
             orders=tuple((one.kind.value, one.owner.value) for one in self.held()),
         )
-
-
-def limits_of(settings: UpstreamSettings) -> AdmissionLimits:
-    """Return the limits of a gate; an uncapped upstream's queue is only for waiting on a wake."""
-    admission = settings.admission
-    if admission is None:
-        waiting = settings.sleep.max_waiting if settings.sleep else None
-        return AdmissionLimits(
-            cap=None,
-            queue=waiting or MOST_WAITING,
-            queue_timeout_s=inf,
-            cooling_limit_s=settings.cooling_limit_s,
-        )
-    return AdmissionLimits(
-        cap=admission.cap,
-        queue=admission.queue,
-        queue_timeout_s=admission.queue_timeout_s,
-        return_places=admission.places_for_returns,
-        cooling_limit_s=settings.cooling_limit_s,
-    )
-
-
-def engines_of(settings: UpstreamSettings) -> Engines:
-    """Return the engines of a gate; one alone has no bound of its own beside the cap."""
-    return Engines(
-        slots={one.url: one.slots for one in settings.replicas} or {settings.url: inf},
-        pick=settings.pick,
-        hold_down_s=settings.hold_restarting_s,
-        probe_up_s=settings.probe_period_s or inf,
-    )
-
-
-def wake_limits_of(
-    settings: UpstreamSettings,
-    pool: GpuPoolSettings | None = None,
-    groups: tuple[str, ...] = (),
-) -> SleepPolicy | None:
-    """Return the numbers of waking and sleeping; None where the engine is left alone."""
-    sleep, gpu = settings.sleep, settings.gpu
-    if sleep is None:
-        return None
-    # Each field of the policy that is a setting has the setting's name.
-    names = {field.name for field in fields(SleepPolicy)} & {field.name for field in fields(sleep)}
-    policy = SleepPolicy(**{name: getattr(sleep, name) for name in names}, groups=groups)
-    if gpu is None or pool is None:
-        return policy
-    return replace(
-        policy,
-        devices=gpu.devices,
-        awake_gib=gpu.utilization * pool.memory_gib + pool.context_gib,
-        asleep_gib=pool.context_gib if gpu.residual_gib is None else gpu.residual_gib,
-        weights_gib=gpu.weights_gib or 0.0,
-        priority=gpu.priority,
-    )
-
-
-def order_rules_of(settings: UpstreamSettings) -> OrderRules:
-    """Return what the configuration says of standing orders."""
-    sleep = settings.sleep
-    if sleep is None:
-        return OrderRules(pinned=False)
-    zone = TimeZone(sleep.time_zone) if sleep.schedule else None
-    rules = tuple(parse_rule(line) for line in sleep.schedule)
-    return OrderRules(pinned=sleep.pinned, rules=rules, zone=zone)
 
 
 def _nothing() -> None:

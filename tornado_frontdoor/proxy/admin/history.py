@@ -67,7 +67,9 @@ class History:
         return [*self._minutes, self._closed()]
 
     def close(self) -> None:
-        """Keep the minute that runs, and stop."""
+        """Keep the minute that runs, and stop; again it does nothing."""
+        if self._timer.cancelled():
+            return
         self._timer.cancel()
         self._keep(self._closed())
         self._store.shutdown()

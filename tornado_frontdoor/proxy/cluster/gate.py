@@ -11,7 +11,7 @@ from tornado_frontdoor.core.decisions import Answered, Verdict
 from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.proxy.cluster.door import ClusterDoor
 from tornado_frontdoor.proxy.cluster.ports import Share
-from tornado_frontdoor.proxy.distant_gate import DistantGate, GateView
+from tornado_frontdoor.proxy.distant_gate import DistantGate, GateView, view_of
 from tornado_frontdoor.proxy.gate_driver import AdmissionLimits, GateDriver
 
 _NOTHING: Mapping[str, Any] = {}
@@ -86,31 +86,7 @@ class SharedGate(DistantGate):
         """Return the gate as other doors show it."""
         if self.driver is None:
             return _NOTHING
-        gate = self.driver.gate
-        depth = gate.sleep_depth
-        return {
-            "state": gate.state.value,
-            "sleep_depth": None if depth is None else depth.value,
-            "sleep_support": gate.sleep_support,
-            "sleep_fault": gate.sleep_fault,
-            "wake_step": gate.wake_step,
-            "wake_steps": gate.wake_steps,
-            "transition_s": gate.transition_s,
-            "waits_for": gate.waits_for,
-            "makes_room": gate.makes_room,
-            "sleep_levels": sorted(gate.sleep_levels),
-            "wake_trouble": gate.wake_trouble(),
-            "wakes_total": gate.wakes_total,
-            "learned_s": gate.learned_s,
-            "idle_s": gate.idle_for_s(),
-            "oldest_wait_s": gate.oldest_wait_s,
-            "in_flight": gate.in_flight,
-            "cooling": gate.cooling,
-            "queued": gate.queued,
-            "replicas": [
-                [one.name, one.slots, one.used, one.up, one.drained] for one in gate.replicas or ()
-            ],
-        }
+        return view_of(self.driver.gate)
 
     async def sample(self, engine: str) -> int | None:
         """Return how many sequences an engine runs and keeps waiting; None: it does not tell."""

@@ -36,15 +36,10 @@ from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.engine.journal import Journal, JournalError, numbers, read, written
 from tornado_frontdoor.proxy.engine.prometheus_text import read_samples
 from tornado_frontdoor.proxy.gate_driver import AdmissionLimits, Engines, GateDriver, SleepConfig
+from tornado_frontdoor.proxy.gate_settings import engines_of, limits_of, wake_limits_of
 from tornado_frontdoor.proxy.health import EngineHealth
 from tornado_frontdoor.proxy.telemetry import Telemetry
-from tornado_frontdoor.proxy.upstreams import (
-    CannotJoin,
-    Upstream,
-    engines_of,
-    limits_of,
-    wake_limits_of,
-)
+from tornado_frontdoor.proxy.upstreams import CannotJoin, Upstream
 
 LOG = logging.getLogger("frontdoor")
 

@@ -40,6 +40,8 @@ class ListenerContext:
         self.stall_timeout_s = stall_timeout_s
         self.unsent: set[asyncio.Future[None]] = set()
         """The last writes of answers that are over but have not left yet."""
+        self.last = False
+        """Whether each answer from now on is the last one on its connection."""
 
 
 class Client:

@@ -197,6 +197,13 @@ class Listener(ConnectionHost):
         silent.cut()
         return True
 
+    def close_idle(self) -> None:
+        """Close all connections on which nothing is under way."""
+        for server_conn, idle in [*self._idle.items()]:
+            if not idle.connection.stream._read_buffer_size:  # noqa: SLF001 - no public name
+                self.begun(server_conn)
+                idle.connection.close()
+
     def sweep(self) -> None:
         """Let go whose time is over. One timer for all: Tornado's costs a task a request."""
         now_s = monotonic()
@@ -256,6 +263,8 @@ class Incoming(HTTPMessageDelegate):
         self._listener.begun(self._server_conn)
         if self._connection.stream.closed():
             return  # left, with this request still in our buffer: nobody waits for its answer
+        if self._listener.place.last:
+            self._connection._disconnect_on_finish = True  # noqa: SLF001 - it has no public name
         self._client = Client(self._connection, start_line, headers, self._listener.place)
         # The limit is ours to enforce: Tornado would cut the connection without an answer.
         self._connection.set_max_body_size(1 << 62)

@@ -98,6 +98,17 @@ class Server(TCPServer):
         self._listening.append(sock)
         self._watch()
 
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """The sockets on which it listens."""
+        return [*self._listening]
+
+    def hold(self) -> None:
+        """Accept nobody for now: who comes waits in the kernel's queue, for whoever accepts."""
+        self._unwatch()
+        if self._paused is not None:
+            self._paused.cancel()
+
     def stop(self) -> None:
         """Accept no more; connections that are open stay."""
         self._unwatch()

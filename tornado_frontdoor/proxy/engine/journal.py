@@ -74,7 +74,8 @@ class Journal:
             owner = os.pread(self._lock, 20, 0).decode("ascii", "replace").strip()
             raise JournalError(
                 f"another front door{f' (process {owner})' if owner else ''} keeps its state in "
-                f"{self._path.parent}: stop it, or give this one a server.state_dir of its own"
+                f"{self._path.parent}: stop it, take its place with --take-over, or give this one "
+                "a server.state_dir of its own"
             ) from error
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
@@ -114,6 +115,10 @@ class Journal:
                 "again; engines that sleep are then woken with the greatest care"
             ) from error
         return connection
+
+    async def flush(self) -> None:
+        """Wait until all that was to be written is."""
+        await asyncio.get_running_loop().run_in_executor(self._writer, int)
 
     def unlock(self) -> None:
         """Let another front door take over: this one begins nothing any more."""

@@ -1,0 +1,76 @@
+"""What a gate is told of its upstream's settings: its limits, its engines, its policy of sleep."""
+
+from dataclasses import fields, replace
+from math import inf
+
+from tornado_frontdoor.config import GpuPoolSettings, UpstreamSettings
+from tornado_frontdoor.config.schedule import TimeZone, parse_rule
+from tornado_frontdoor.proxy.gate_driver import AdmissionLimits, Engines, SleepPolicy
+from tornado_frontdoor.proxy.standing_orders import OrderRules
+
+MOST_WAITING = 512
+"""Who may wait for an engine without a cap: while it is down, or all its replicas are full."""
+
+
+def limits_of(settings: UpstreamSettings) -> AdmissionLimits:
+    """Return the limits of a gate; an uncapped upstream's queue is only for waiting on a wake."""
+    admission = settings.admission
+    if admission is None:
+        waiting = settings.sleep.max_waiting if settings.sleep else None
+        return AdmissionLimits(
+            cap=None,
+            queue=waiting or MOST_WAITING,
+            queue_timeout_s=inf,
+            cooling_limit_s=settings.cooling_limit_s,
+        )
+    return AdmissionLimits(
+        cap=admission.cap,
+        queue=admission.queue,
+        queue_timeout_s=admission.queue_timeout_s,
+        return_places=admission.places_for_returns,
+        cooling_limit_s=settings.cooling_limit_s,
+    )
+
+
+def engines_of(settings: UpstreamSettings) -> Engines:
+    """Return the engines of a gate; one alone has no bound of its own beside the cap."""
+    return Engines(
+        slots={one.url: one.slots for one in settings.replicas} or {settings.url: inf},
+        pick=settings.pick,
+        hold_down_s=settings.hold_restarting_s,
+        probe_up_s=settings.probe_period_s or inf,
+    )
+
+
+def wake_limits_of(
+    settings: UpstreamSettings,
+    pool: GpuPoolSettings | None = None,
+    groups: tuple[str, ...] = (),
+) -> SleepPolicy | None:
+    """Return the numbers of waking and sleeping; None where the engine is left alone."""
+    sleep, gpu = settings.sleep, settings.gpu
+    if sleep is None:
+        return None
+    # Each field of the policy that is a setting has the setting's name.
+    names = {field.name for field in fields(SleepPolicy)} & {field.name for field in fields(sleep)}
+    policy = SleepPolicy(**{name: getattr(sleep, name) for name in names}, groups=groups)
+    if gpu is None or pool is None:
+        return policy
+    return replace(
+        policy,
+        devices=gpu.devices,
+        awake_gib=gpu.utilization * pool.memory_gib + pool.context_gib,
+        asleep_gib=pool.context_gib if gpu.residual_gib is None else gpu.residual_gib,
+        weights_gib=gpu.weights_gib or 0.0,
+        priority=gpu.priority,
+    )
+
+
+def order_rules_of(settings: UpstreamSettings) -> OrderRules:
+    """Return what the configuration says of standing orders."""
+    sleep = settings.sleep
+    if sleep is None:
+        return OrderRules(pinned=False)
+    zone = TimeZone(sleep.time_zone) if sleep.schedule else None
+    rules = tuple(parse_rule(line) for line in sleep.schedule)
+    return OrderRules(pinned=sleep.pinned, rules=rules, zone=zone)
