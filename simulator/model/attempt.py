@@ -34,6 +34,7 @@ class Attempt(Ticket):
         self.replica = None
         self.affinity = None
         self.terms = None
+        self.request_id = ""
         self.caller = None
 
     index: int

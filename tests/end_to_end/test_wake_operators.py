@@ -12,7 +12,8 @@ STATUS_FIELDS = {
     *("wake_step", "last_activity_s", "sleep_support", "in_flight", "cap", "queued", "queue"),
     *("wakes_total", "estimated_wake_seconds", "sleep_fault", "oldest_wait_s", "cooling"),
     *("slots", "since_s", "can_sleep"),
-    *("waits_for", "makes_room", "replicas"),
+    *("waits_for", "makes_room", "replicas", "orders", "transition_s", "wake_steps"),
+    *("returns", "queue_timeout_s"),
 }
 
 
