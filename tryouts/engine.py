@@ -5,6 +5,7 @@ Usage:
   bin/tryout messages URL [--model NAME]
   bin/tryout cooling URL [--model NAME] [--limit S] [--engine-log FILE]
   bin/tryout claude-code [--version VERSION] [--record FILE]
+  bin/tryout clients [URL] [--model NAME] [--only WORD] [--folder DIR] [--write FILE]
   bin/tryout vllm URL [--model NAME] [--restart CMD]
   bin/tryout llama URL [--model NAME]
   bin/tryout (-h | --help)
@@ -27,6 +28,11 @@ writes what its slots do to FILE. With `--limit 0` slots do not cool, which show
 that takes a tool call, through a front door before a stand-in engine, in a network namespace that
 has nothing but loopback. FILE gets the shape of what it sent, without texts and ids.
 
+`clients` installs real clients (SDKs, frameworks; Python and Node), each in an environment of its
+own in DIR, and lets each ask, stream, call tools, be refused, meet a sleeping engine, leave, and see
+its engine die, before a stand-in in a network namespace that has nothing but loopback; with a URL
+before that engine, as far as its answers can be judged. FILE gets the table of docs/clients.md.
+
 `vllm` puts a front door with idle tiers of seconds before a vLLM that runs with
 VLLM_SERVER_DEV_MODE=1 and tries sleeping and waking on it: tiers, crowds, another hand's doing, a
 blocked engine (where a worker method `nap` can block it), kill -9, and a restart by CMD. Nobody
@@ -38,6 +44,9 @@ somebody else, a second model at work in a router that has room for one, and kil
 door while the model loads.
 
 Options:
+  --folder DIR       Where clients are installed and kept; else in a temporary folder.
+  --only WORD        Only clients with this in their name.
+  --write FILE       Where to write the table.
   --engine-log FILE  What llama-server logs.
   --limit S          cooling_limit_s of the front door. [default: 2]
   --model NAME       What the engine calls its model. [default: reasoning]
@@ -64,6 +73,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from bench.harness import FrontDoor, configuration
 from tryouts.claude_code import try_claude_code
+from tryouts.clients import try_clients
 from tryouts.cooling import try_cooling
 from tryouts.llama import try_llama
 from tryouts.messages import try_messages
@@ -236,6 +246,9 @@ def main() -> int:
         try_cooling(say, url, model, arguments["--limit"], arguments["--engine-log"])
     elif arguments["llama"]:
         try_llama(say, url, model)
+    elif arguments["clients"]:
+        more = (arguments["--folder"], arguments["--only"], arguments["--write"])
+        try_clients(say, url or None, model, *more)
     elif arguments["vllm"]:
         try_vllm(say, url, model, arguments["--restart"])
     else:

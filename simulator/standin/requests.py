@@ -210,8 +210,9 @@ def _model(body: Mapping[str, Any], defaults: Defaults) -> str:
 
 def _knobs(body: Mapping[str, Any]) -> Mapping[str, Any]:
     knobs = body.get("stand_in")
-    if knobs is None and (messages := body.get("messages")):
-        told = _KNOBS.search(_text(messages[-1:]))
+    said = body.get("messages") or body.get("input")
+    if knobs is None and isinstance(said, (str, list)):
+        told = _KNOBS.search(_text(said if isinstance(said, str) else said[-1:]))
         try:
             knobs = json.loads(told[1]) if told else {}
         except ValueError as error:

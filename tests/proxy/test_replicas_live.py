@@ -136,7 +136,7 @@ def test_an_engine_that_dies_gives_back_its_slots() -> None:
 def test_draining_one_by_hand_loses_nobody() -> None:
     async def scenario() -> None:
         async with pair({"hold": 0.1}, cap=7, queue=40) as both:
-            wires = [await both.door.begin(CHAT, chat()) for _ in range(7)]
+            wires = [await both.door.begin(CHAT, chat(hold_s=1.5)) for _ in range(7)]
             await both.door.inside(7)
             path = f"/admin/drain/reasoning?replica={both.urls[0]}"
             reply = await both.door.admin(path, "POST")

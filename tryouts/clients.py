@@ -1,0 +1,467 @@
+"""Real clients before the front door, each in an environment of its own, and a page of what came.
+
+Each cell of the table is one process of a client (`tryouts/client_programs/`) that does one thing
+before a front door and a stand-in engine, in a network namespace that has nothing but loopback;
+before a real engine only what its answers can be judged by is tried. What a client says is written
+down as it is; whether that is right is decided here (`judge`).
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.harness import FrontDoor, configuration
+from simulator.standin.server import StandIn, StandInOptions
+
+PROGRAMS = Path(__file__).parent / "client_programs"
+SAID = "The quick brown fox."
+VALUE = {"city": "Oslo", "degrees": 7}
+CALL = ["weather", {"city": "Oslo"}]
+PATIENCE_S = 120.0
+Told = dict[str, Any]
+
+
+class Client(NamedTuple):
+    """One row: a program, the dialect that it is told to speak, and what it is made of."""
+
+    name: str
+    program: str
+    packages: tuple[str, ...]
+    dialect: str = ""
+    only: tuple[str, ...] = ()
+    structured: str = ""
+    """What its engine is ordered to answer for a value by a schema, where that is a tool call."""
+
+    binary: str = ""
+    """The command that its packages bring, for a program that only runs one."""
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it comes from npm."""
+        return self.program.endswith(".mjs") or (bool(self.binary) and self.binary != "aider")
+
+
+TOOL_VALUE = json.dumps({"tool_calls": [{"name": "weather_result", "arguments": VALUE}]})
+NODE = "node_both.mjs"
+CODER, AGENT = "coder.py", ("plain", "refused", "asleep", "unknown")
+CLIENTS = (
+    Client("openai (Python)", "openai_python.py", ("openai",)),
+    Client("openai (Python), 1.x", "openai_python.py", ("openai<2", "httpx<0.28")),
+    Client("anthropic (Python)", "anthropic_python.py", ("anthropic",)),
+    Client("openai (Node)", NODE, ("openai",), "openai"),
+    Client("openai (Node), 4.x", NODE, ("openai@4",), "openai"),
+    Client("anthropic (Node)", NODE, ("@anthropic-ai/sdk",), "anthropic"),
+    Client("AI SDK, OpenAI", NODE, ("ai", "@ai-sdk/openai-compatible"), "ai-openai"),
+    Client("AI SDK, Anthropic", NODE, ("ai", "@ai-sdk/anthropic"), "ai-anthropic"),
+    Client("LangChain, OpenAI", "langchain_both.py", ("langchain-openai",), "openai"),
+    Client("LangChain, Anthropic", "langchain_both.py", ("langchain-anthropic",), "anthropic"),
+    Client("LlamaIndex", "llamaindex_openai.py", ("llama-index-llms-openai-like",)),
+    Client("Pydantic AI, OpenAI", "pydantic_ai_both.py", ("pydantic-ai-slim[openai]",), "openai"),
+    Client(
+        "Pydantic AI, Anthropic",
+        "pydantic_ai_both.py",
+        ("pydantic-ai-slim[anthropic]",),
+        "anthropic",
+        structured=TOOL_VALUE,
+    ),
+    Client("LiteLLM, OpenAI", "litellm_both.py", ("litellm",), "openai"),
+    Client("LiteLLM, Anthropic", "litellm_both.py", ("litellm",), "anthropic"),
+    Client("Agents SDK, chat", "openai_agents.py", ("openai-agents",), "chat"),
+    Client("Agents SDK, responses", "openai_agents.py", ("openai-agents",), "responses"),
+    Client("Instructor, OpenAI", "instructor_both.py", ("instructor",), "openai", ("structured",)),
+    Client(
+        "Instructor, Anthropic",
+        "instructor_both.py",
+        ("instructor", "anthropic"),
+        "anthropic",
+        ("structured",),
+    ),
+    Client("Codex CLI", CODER, ("@openai/codex",), "codex", AGENT, binary="codex"),
+    Client("opencode", CODER, ("opencode-ai",), "opencode", AGENT, binary="opencode"),
+    Client("Qwen Code", CODER, ("@qwen-code/qwen-code",), "qwen", AGENT, binary="qwen"),
+    Client("aider", CODER, ("aider-chat",), "aider", AGENT, binary="aider"),
+)
+COLUMNS = {
+    "plain": "an answer in one piece",
+    "stream": "an answer in pieces",
+    "tools": "a tool call",
+    "structured": "a value by a JSON schema",
+    "refused": "refused for a full queue, then served by the client's own tries",
+    "asleep": "the engine sleeps and is woken",
+    "unknown": "a model that there is not: the client's error names it",
+    "left": "leaves a stream: the engine is free within a second",
+    "dies": "the engine dies under a stream: no client takes the part for the whole",
+}
+REAL = ("plain", "stream", "structured", "unknown", "left")
+"""What can be judged before an engine whose words are its own."""
+
+
+# What a client says, and whether that is right
+
+
+def order(**knobs: object) -> str:
+    """Return a prompt that orders the stand-in's answer."""
+    return f"Say it.\nstand_in:{json.dumps(knobs)}"
+
+
+def prompt_of(client: Client, column: str) -> str:
+    """Return what the client is to ask."""
+    match column:
+        case "tools":
+            return order(tool_calls=[{"name": CALL[0], "arguments": CALL[1]}])
+        case "structured":
+            return order(**json.loads(client.structured or json.dumps({"text": json.dumps(VALUE)})))
+        case "left":
+            return order(tokens=2000, gap_ms=10)
+        case "dies":
+            return order(text=SAID, gap_ms=10, break_after=2, break_how="die")
+    return order(text=SAID, gap_ms=2)
+
+
+def action_of(column: str) -> str:
+    """Return what the program is to do."""
+    return {
+        "refused": "plain",
+        "asleep": "plain",
+        "unknown": "plain",
+        "left": "leave",
+        "dies": "stream",
+    }.get(column, column)
+
+
+def judge(column: str, told: Told, real: bool) -> str:
+    """Return "" where what the client told is right, else what is wrong, in a few words."""
+    error = told.get("error")
+    if column == "unknown":
+        return "" if error and "nobody" in error else f"the error does not name it: {told}"
+    if column == "dies":
+        return "" if error else f"takes the part for the whole: {told.get('said')!r}"
+    if error:
+        return str(error)
+    match column:
+        case "tools":
+            right = told.get("call") == CALL
+        case "structured":
+            right = set(told["value"]) == set(VALUE) if real else told.get("value") == VALUE
+        case "left":
+            right = True
+        case "stream":
+            right = told["pieces"] > 1 and (bool(told["said"]) if real else told["said"] == SAID)
+        case _:
+            right = bool(told["said"]) if real else told["said"] == SAID
+    return "" if right else f"told {told}"
+
+
+# One cell
+
+
+class Stage:
+    """An engine and a front door before it, for one cell."""
+
+    def __init__(self, folder: Path, url: str, engine: StandIn | None, model: str) -> None:
+        self.engine = engine
+        admission = (8, 1, 0, 30) if engine else (4, 2, 2, 120)
+        sleep = "[upstreams.engine.sleep]\nhold_sleeping_s = 30" if engine else ""
+        text = configuration(
+            url, model, admission=admission, models='aliases = ["tried"]', upstream=""
+        )
+        self.door = FrontDoor(folder, f"{text}\n{sleep}\n")
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the access lines so far."""
+        lines = [json.loads(x) for x in self.door.log.read_text().splitlines() if x[:1] == "{"]
+        return [line for line in lines if "outcome" in line]
+
+    async def until(self, condition: Callable[[], bool], what: str, limit_s: float = 30.0) -> None:
+        """Wait for something; raises TimeoutError that names it."""
+        until_s = asyncio.get_running_loop().time() + limit_s
+        while not condition():
+            if asyncio.get_running_loop().time() > until_s:
+                raise TimeoutError(f"not within {limit_s:g} s: {what}")
+            await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def stage(url: str | None, model: str) -> AsyncIterator[Stage]:
+    """Run what one cell needs."""
+    engine = None
+    if url is None:
+        quick = {"sleep_s": (0.1, 0.1), "wake_s": (0.3, 0.3)}
+        options = StandInOptions(models=(model,), slots=8, sleep_mode=True, **quick)  # type: ignore[arg-type]
+        engine = StandIn(options)
+        url = f"http://127.0.0.1:{engine.listen()}"
+    with tempfile.TemporaryDirectory(prefix="clients-") as folder:
+        try:
+            door = await asyncio.to_thread(Stage, Path(folder), url, engine, model)
+            try:
+                yield door
+            finally:
+                await asyncio.to_thread(door.door.stop)
+        finally:
+            if engine is not None:
+                await engine.close()
+
+
+async def run_client(command: list[str], address: str, cell: tuple[str, str, str]) -> Told:
+    """Run the client's process; returns what it told."""
+    action, model, prompt = cell
+    with tempfile.TemporaryDirectory(prefix="client-") as home:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            *(action, address, model, prompt),
+            env={"PATH": os.environ["PATH"], "HOME": home, "NO_PROXY": "*", "DO_NOT_TRACK": "1"},
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                said, errors = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            return {"error": f"no end within {PATIENCE_S:g} s"}
+    lines = said.decode(errors="replace").strip().splitlines()
+    try:
+        told: Told = json.loads(lines[-1])
+    except (IndexError, ValueError):
+        last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["nothing was said"]
+        told = {"error": f"the program ended: {last[0]}"}
+    return told
+
+
+async def hold_the_slot(door: Stage) -> asyncio.StreamWriter:
+    """Take the only slot."""
+    host, port = door.door.public.removeprefix("http://").split(":")
+    body = json.dumps({"model": "tried", "messages": [], "stand_in": {"hold_s": 600}}).encode()
+    _, writer = await asyncio.open_connection(host, int(port))
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()
+    engine = door.engine
+    assert engine is not None
+    await door.until(lambda: engine._counters.in_flight == 1, "the slot is taken")  # noqa: SLF001
+    return writer
+
+
+async def put_to_sleep(door: Stage) -> None:
+    """Have an operator put the engine to sleep."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tornado_frontdoor.cli", "sleep", "engine"),
+        *("--admin", door.door.admin),
+        stdout=subprocess.DEVNULL,
+    )
+    assert await process.wait() == 0, "it would not sleep"
+
+
+async def cell(client: Client, command: list[str], column: str, url: str | None, model: str) -> str:
+    """Try one thing with one client; returns "" or what was wrong."""
+    asked = "nobody" if column == "unknown" else "tried"
+    prompt = prompt_of(client, column) if url is None else "Tell a story about a city."
+    action = action_of(column)
+    action = f"{client.dialect}:{action}" if client.dialect else action
+    async with stage(url, model) as door:
+        running = run_client(command, door.door.public, (action, asked, prompt))
+        if column == "refused":
+            writer = await hold_the_slot(door)
+            trying = asyncio.create_task(running)
+            refused = lambda: any(x["outcome"] == "queue_full" for x in door.lines())  # noqa: E731
+            await door.until(lambda: refused() or trying.done(), "a refusal", PATIENCE_S)
+            writer.close()
+            told = await trying
+        else:
+            if column == "asleep":
+                await put_to_sleep(door)
+            told = await running
+        wrong = judge(column, told, url is not None)
+        engine = door.engine
+        if column == "left" and not wrong and engine is not None:
+            free = lambda: engine._counters.in_flight == 0  # noqa: E731, SLF001
+            try:
+                await door.until(free, "the engine is free", 1.0)
+            except TimeoutError as error:
+                wrong = str(error)
+        if column == "refused" and not wrong and not any(
+            line["outcome"] == "queue_full" for line in door.lines()
+        ):
+            wrong = "was not refused"
+        return wrong
+
+
+# Environments
+
+
+def install(client: Client, folder: Path) -> list[str]:
+    """Install what a client is made of; returns its command. Raises CalledProcessError."""
+    kind = "node" if client.is_node else "python"
+    home = folder / re.sub(r"\W+", "-", " ".join((kind, *client.packages)))
+    if client.is_node:
+        program = home / client.program
+        if not home.exists():
+            home.mkdir(parents=True)
+            subprocess.run(
+                [
+                    *("npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"),
+                    *("--prefix", str(home), *client.packages),
+                ],
+                check=True,
+                stdout=sys.stderr,
+                timeout=600,
+            )
+        if client.binary:
+            return agent(client, home / "node_modules" / ".bin")
+        program.write_text((PROGRAMS / client.program).read_text())
+        return ["node", str(program)]
+    python = home / "bin" / "python"
+    if not home.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, timeout=120)
+        subprocess.run(
+            [str(python), "-m", "pip", "install", "--quiet", *client.packages],
+            check=True,
+            stdout=sys.stderr,
+            timeout=900,
+        )
+    if client.binary:
+        return agent(client, home / "bin")
+    return [str(python), str(PROGRAMS / client.program)]
+
+
+def agent(client: Client, folder: Path) -> list[str]:
+    """Return the command that lets our program run a command of the client's."""
+    told = (f"CODER={folder / client.binary}", f"CODER_SAYS={SAID}")
+    return ["env", *told, sys.executable, str(PROGRAMS / client.program)]
+
+
+def version_of(client: Client, command: list[str]) -> str:
+    """Return the version of the client's first package."""
+    package = re.split(r"[<=\[]|(?<=.)@", client.packages[0])[0]
+    if client.binary:
+        bin_ = Path(command[1].removeprefix("CODER=")).parent
+        command = ["node", str(bin_.parent.parent / "x")]
+        command = command if client.is_node else [str(bin_ / "python")]
+    if client.is_node:
+        found = Path(command[1]).parent / "node_modules" / package / "package.json"
+        return str(json.loads(found.read_text())["version"])
+    asked = f"from importlib.metadata import version; print(version({package!r}))"
+    done = subprocess.run([command[0], "-c", asked], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+# The table
+
+
+class Row(NamedTuple):
+    """What one client did."""
+
+    client: str
+    version: str
+    cells: dict[str, str | None]
+    """By column: "" is right, None was not tried, else what was wrong."""
+
+
+async def try_rows(
+    commands: dict[str, list[str]], url: str | None, model: str, say: Callable[[str], None]
+) -> list[Row]:
+    """Try each client that there is a command for."""
+    rows = []
+    for client in CLIENTS:
+        if client.name not in commands:
+            continue
+        command = commands[client.name]
+        version = version_of(client, command)
+        cells: dict[str, str | None] = dict.fromkeys(COLUMNS)
+        for column in COLUMNS if url is None else REAL:
+            if client.only and column not in client.only:
+                continue
+            try:
+                cells[column] = await cell(client, command, column, url, model)
+            except (TimeoutError, OSError, AssertionError) as error:
+                cells[column] = f"{type(error).__name__}: {error}"
+            say(f"{client.name}: {column}: {cells[column] or 'right'}")
+        rows.append(Row(client.name, version, cells))
+    return rows
+
+
+def page(rows: list[Row], before: str) -> str:
+    """Return the table and its notes as Markdown."""
+    notes: list[str] = []
+    heads = list(COLUMNS)
+    out = [f"| before {before} | " + " | ".join(heads) + " |", "| --- " * (len(heads) + 1) + "|"]
+    for row in rows:
+        marks = []
+        for column in heads:
+            wrong = row.cells[column]
+            if wrong:
+                notes.append(f"{row.client}, {column}: {wrong}")
+            marks.append("" if wrong is None else f"no ({len(notes)})" if wrong else "yes")
+        out.append(f"| {row.client} {row.version} | " + " | ".join(marks) + " |")
+    out += [""] + [f"{number}. {note}" for number, note in enumerate(notes, 1)]
+    return "\n".join(out).rstrip() + "\n"
+
+
+def try_clients(
+    say: Callable[..., None],
+    url: str | None,
+    model: str,
+    folder: str | None,
+    only: str | None,
+    write: str | None,
+) -> None:
+    """Install the clients in FOLDER (kept), then try them where there is no network."""
+    with contextlib.ExitStack() as stack:
+        home = Path(folder or stack.enter_context(tempfile.TemporaryDirectory())).resolve()
+        commands = {}
+        for client in CLIENTS:
+            if only and only.lower() not in client.name.lower():
+                continue
+            try:
+                commands[client.name] = install(client, home)
+            except (subprocess.SubprocessError, OSError) as error:
+                say(f"{client.name} could not be installed: {error}", holds=False)
+        task = json.dumps({"commands": commands, "url": url, "model": model})
+        alone = (
+            *("unshare", "--net", "--pid", "--fork", "--kill-child"),
+            *(() if os.geteuid() == 0 else ("--map-root-user",)),
+            *("sh", "-c", 'ip link set lo up && exec "$@"', "sh"),
+        )
+        result = subprocess.run(
+            [*(() if url else alone), sys.executable, "-m", "tryouts.clients", "--task", task],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if result.returncode != 0:
+            say(f"the run ended with {result.returncode}", holds=False)
+            return
+        rows = [Row(*row) for row in json.loads(result.stdout)]
+    for row in rows:
+        for column, wrong in row.cells.items():
+            if wrong is not None:
+                say(f"{row.client} {row.version}: {column}: {wrong or 'right'}", holds=not wrong)
+    if write:
+        Path(write).write_text(page(rows, url and "a real engine" or "the stand-in"))
+        say(f"the table is in {write}")
+
+
+def main() -> int:
+    """Run the part that belongs into the namespace; prints its rows as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", required=True)
+    task = json.loads(parser.parse_args().task)
+    say = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
+    rows = asyncio.run(try_rows(task["commands"], task["url"], task["model"], say))
+    print(json.dumps(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
