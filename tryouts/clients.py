@@ -16,149 +16,28 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.harness import FrontDoor, configuration
 from simulator.standin.server import StandIn, StandInOptions
-
-PROGRAMS = Path(__file__).parent / "client_programs"
-SAID = "The quick brown fox."
-VALUE = {"city": "Oslo", "degrees": 7}
-CALL = ["weather", {"city": "Oslo"}]
-PATIENCE_S = 120.0
-Told = dict[str, Any]
-
-
-class Client(NamedTuple):
-    """One row: a program, the dialect that it is told to speak, and what it is made of."""
-
-    name: str
-    program: str
-    packages: tuple[str, ...]
-    dialect: str = ""
-    only: tuple[str, ...] = ()
-    structured: str = ""
-    """What its engine is ordered to answer for a value by a schema, where that is a tool call."""
-
-    binary: str = ""
-    """The command that its packages bring, for a program that only runs one."""
-
-    @property
-    def is_node(self) -> bool:
-        """Whether it comes from npm."""
-        return self.program.endswith(".mjs") or (bool(self.binary) and self.binary != "aider")
-
-
-TOOL_VALUE = json.dumps({"tool_calls": [{"name": "weather_result", "arguments": VALUE}]})
-NODE = "node_both.mjs"
-CODER, AGENT = "coder.py", ("plain", "refused", "asleep", "unknown")
-CLIENTS = (
-    Client("openai (Python)", "openai_python.py", ("openai",)),
-    Client("openai (Python), 1.x", "openai_python.py", ("openai<2", "httpx<0.28")),
-    Client("anthropic (Python)", "anthropic_python.py", ("anthropic",)),
-    Client("openai (Node)", NODE, ("openai",), "openai"),
-    Client("openai (Node), 4.x", NODE, ("openai@4",), "openai"),
-    Client("anthropic (Node)", NODE, ("@anthropic-ai/sdk",), "anthropic"),
-    Client("AI SDK, OpenAI", NODE, ("ai", "@ai-sdk/openai-compatible"), "ai-openai"),
-    Client("AI SDK, Anthropic", NODE, ("ai", "@ai-sdk/anthropic"), "ai-anthropic"),
-    Client("LangChain, OpenAI", "langchain_both.py", ("langchain-openai",), "openai"),
-    Client("LangChain, Anthropic", "langchain_both.py", ("langchain-anthropic",), "anthropic"),
-    Client("LlamaIndex", "llamaindex_openai.py", ("llama-index-llms-openai-like",)),
-    Client("Pydantic AI, OpenAI", "pydantic_ai_both.py", ("pydantic-ai-slim[openai]",), "openai"),
-    Client(
-        "Pydantic AI, Anthropic",
-        "pydantic_ai_both.py",
-        ("pydantic-ai-slim[anthropic]",),
-        "anthropic",
-        structured=TOOL_VALUE,
-    ),
-    Client("LiteLLM, OpenAI", "litellm_both.py", ("litellm",), "openai"),
-    Client("LiteLLM, Anthropic", "litellm_both.py", ("litellm",), "anthropic"),
-    Client("Agents SDK, chat", "openai_agents.py", ("openai-agents",), "chat"),
-    Client("Agents SDK, responses", "openai_agents.py", ("openai-agents",), "responses"),
-    Client("Instructor, OpenAI", "instructor_both.py", ("instructor",), "openai", ("structured",)),
-    Client(
-        "Instructor, Anthropic",
-        "instructor_both.py",
-        ("instructor", "anthropic"),
-        "anthropic",
-        ("structured",),
-    ),
-    Client("Codex CLI", CODER, ("@openai/codex",), "codex", AGENT, binary="codex"),
-    Client("opencode", CODER, ("opencode-ai",), "opencode", AGENT, binary="opencode"),
-    Client("Qwen Code", CODER, ("@qwen-code/qwen-code",), "qwen", AGENT, binary="qwen"),
-    Client("aider", CODER, ("aider-chat",), "aider", AGENT, binary="aider"),
+from tryouts.client_table import (
+    CLIENTS,
+    COLUMNS,
+    PROGRAMS,
+    REAL,
+    SAID,
+    Client,
+    Row,
+    Told,
+    action_of,
+    judge,
+    page,
+    prompt_of,
 )
-COLUMNS = {
-    "plain": "an answer in one piece",
-    "stream": "an answer in pieces",
-    "tools": "a tool call",
-    "structured": "a value by a JSON schema",
-    "refused": "refused for a full queue, then served by the client's own tries",
-    "asleep": "the engine sleeps and is woken",
-    "unknown": "a model that there is not: the client's error names it",
-    "left": "leaves a stream: the engine is free within a second",
-    "dies": "the engine dies under a stream: no client takes the part for the whole",
-}
-REAL = ("plain", "stream", "structured", "unknown", "left")
-"""What can be judged before an engine whose words are its own."""
 
-
-# What a client says, and whether that is right
-
-
-def order(**knobs: object) -> str:
-    """Return a prompt that orders the stand-in's answer."""
-    return f"Say it.\nstand_in:{json.dumps(knobs)}"
-
-
-def prompt_of(client: Client, column: str) -> str:
-    """Return what the client is to ask."""
-    match column:
-        case "tools":
-            return order(tool_calls=[{"name": CALL[0], "arguments": CALL[1]}])
-        case "structured":
-            return order(**json.loads(client.structured or json.dumps({"text": json.dumps(VALUE)})))
-        case "left":
-            return order(tokens=2000, gap_ms=10)
-        case "dies":
-            return order(text=SAID, gap_ms=10, break_after=2, break_how="die")
-    return order(text=SAID, gap_ms=2)
-
-
-def action_of(column: str) -> str:
-    """Return what the program is to do."""
-    return {
-        "refused": "plain",
-        "asleep": "plain",
-        "unknown": "plain",
-        "left": "leave",
-        "dies": "stream",
-    }.get(column, column)
-
-
-def judge(column: str, told: Told, real: bool) -> str:
-    """Return "" where what the client told is right, else what is wrong, in a few words."""
-    error = told.get("error")
-    if column == "unknown":
-        return "" if error and "nobody" in error else f"the error does not name it: {told}"
-    if column == "dies":
-        return "" if error else f"takes the part for the whole: {told.get('said')!r}"
-    if error:
-        return str(error)
-    match column:
-        case "tools":
-            right = told.get("call") == CALL
-        case "structured":
-            right = set(told["value"]) == set(VALUE) if real else told.get("value") == VALUE
-        case "left":
-            right = True
-        case "stream":
-            right = told["pieces"] > 1 and (bool(told["said"]) if real else told["said"] == SAID)
-        case _:
-            right = bool(told["said"]) if real else told["said"] == SAID
-    return "" if right else f"told {told}"
+PATIENCE_S = 120.0
 
 
 # One cell
@@ -273,11 +152,12 @@ async def cell(client: Client, command: list[str], column: str, url: str | None,
         running = run_client(command, door.door.public, (action, asked, prompt))
         if column == "refused":
             writer = await hold_the_slot(door)
-            trying = asyncio.create_task(running)
-            refused = lambda: any(x["outcome"] == "queue_full" for x in door.lines())  # noqa: E731
-            await door.until(lambda: refused() or trying.done(), "a refusal", PATIENCE_S)
-            writer.close()
-            told = await trying
+            async with asyncio.TaskGroup() as group:
+                trying = group.create_task(running)
+                over = partial(refused_or_done, door, trying)
+                await door.until(over, "a refusal", PATIENCE_S)
+                writer.close()
+            told = trying.result()
         else:
             if column == "asleep":
                 await put_to_sleep(door)
@@ -285,16 +165,24 @@ async def cell(client: Client, command: list[str], column: str, url: str | None,
         wrong = judge(column, told, url is not None)
         engine = door.engine
         if column == "left" and not wrong and engine is not None:
-            free = lambda: engine._counters.in_flight == 0  # noqa: E731, SLF001
+            counters = engine._counters  # noqa: SLF001
             try:
-                await door.until(free, "the engine is free", 1.0)
+                await door.until(lambda: counters.in_flight == 0, "the engine is free", 1.0)
             except TimeoutError as error:
                 wrong = str(error)
-        if column == "refused" and not wrong and not any(
-            line["outcome"] == "queue_full" for line in door.lines()
-        ):
+        if column == "refused" and not wrong and not was_refused(door):
             wrong = "was not refused"
         return wrong
+
+
+def was_refused(door: Stage) -> bool:
+    """Tell whether somebody found the queue full."""
+    return any(line["outcome"] == "queue_full" for line in door.lines())
+
+
+def refused_or_done(door: Stage, trying: asyncio.Task[Told]) -> bool:
+    """Tell whether there is no need to wait for a refusal any longer."""
+    return was_refused(door) or trying.done()
 
 
 # Environments
@@ -356,18 +244,6 @@ def version_of(client: Client, command: list[str]) -> str:
     return done.stdout.strip()
 
 
-# The table
-
-
-class Row(NamedTuple):
-    """What one client did."""
-
-    client: str
-    version: str
-    cells: dict[str, str | None]
-    """By column: "" is right, None was not tried, else what was wrong."""
-
-
 async def try_rows(
     commands: dict[str, list[str]], url: str | None, model: str, say: Callable[[str], None]
 ) -> list[Row]:
@@ -389,23 +265,6 @@ async def try_rows(
             say(f"{client.name}: {column}: {cells[column] or 'right'}")
         rows.append(Row(client.name, version, cells))
     return rows
-
-
-def page(rows: list[Row], before: str) -> str:
-    """Return the table and its notes as Markdown."""
-    notes: list[str] = []
-    heads = list(COLUMNS)
-    out = [f"| before {before} | " + " | ".join(heads) + " |", "| --- " * (len(heads) + 1) + "|"]
-    for row in rows:
-        marks = []
-        for column in heads:
-            wrong = row.cells[column]
-            if wrong:
-                notes.append(f"{row.client}, {column}: {wrong}")
-            marks.append("" if wrong is None else f"no ({len(notes)})" if wrong else "yes")
-        out.append(f"| {row.client} {row.version} | " + " | ".join(marks) + " |")
-    out += [""] + [f"{number}. {note}" for number, note in enumerate(notes, 1)]
-    return "\n".join(out).rstrip() + "\n"
 
 
 def try_clients(
@@ -448,7 +307,7 @@ def try_clients(
             if wrong is not None:
                 say(f"{row.client} {row.version}: {column}: {wrong or 'right'}", holds=not wrong)
     if write:
-        Path(write).write_text(page(rows, url and "a real engine" or "the stand-in"))
+        Path(write).write_text(page(rows, (url and "a real engine") or "the stand-in"))
         say(f"the table is in {write}")
 
 
@@ -457,7 +316,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", required=True)
     task = json.loads(parser.parse_args().task)
-    say = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
+    say = partial(print, file=sys.stderr, flush=True)
     rows = asyncio.run(try_rows(task["commands"], task["url"], task["model"], say))
     print(json.dumps(rows))
     return 0

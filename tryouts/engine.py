@@ -29,9 +29,9 @@ that takes a tool call, through a front door before a stand-in engine, in a netw
 has nothing but loopback. FILE gets the shape of what it sent, without texts and ids.
 
 `clients` installs real clients (SDKs, frameworks; Python and Node), each in an environment of its
-own in DIR, and lets each ask, stream, call tools, be refused, meet a sleeping engine, leave, and see
-its engine die, before a stand-in in a network namespace that has nothing but loopback; with a URL
-before that engine, as far as its answers can be judged. FILE gets the table of docs/clients.md.
+own in DIR, and lets each ask, stream, call tools, be refused, meet a sleeping engine, leave, and
+see its engine die, before a stand-in in a network namespace that has nothing but loopback; with a
+URL before that engine, as far as its answers can be judged. FILE gets the table of docs/clients.md.
 
 `vllm` puts a front door with idle tiers of seconds before a vLLM that runs with
 VLLM_SERVER_DEV_MODE=1 and tries sleeping and waking on it: tiers, crowds, another hand's doing, a

@@ -36,7 +36,8 @@ def tools(address, model, prompt):
         "description": TOOL["description"],
         "input_schema": TOOL["parameters"],
     }
-    (call,) = (b for b in _ask(address, model, prompt, tools=[tool]).content if b.type == "tool_use")
+    blocks = _ask(address, model, prompt, tools=[tool]).content
+    (call,) = (block for block in blocks if block.type == "tool_use")
     return {"call": [call.name, call.input]}
 
 

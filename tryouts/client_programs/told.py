@@ -1,4 +1,4 @@
-"""What every program here has in common: one action, one line of JSON that tells what came of it."""
+"""What every program here has in common: one action, one line of JSON that says what came of it."""
 
 import json
 import sys

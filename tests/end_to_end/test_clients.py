@@ -1,0 +1,51 @@
+"""The heart of the table of real clients, with those that are installed for tests anyway."""
+
+import asyncio
+import sys
+
+import pytest
+
+from tryouts.client_table import CLIENTS, COLUMNS, PROGRAMS, Client, Row, judge, page
+from tryouts.clients import cell
+
+OFTEN = ("refused", "dies")
+INSTALLED = [
+    client
+    for client in CLIENTS
+    if client.program in ("openai_python.py", "anthropic_python.py") and "<" not in str(client)
+]
+
+
+@pytest.mark.parametrize("client", INSTALLED, ids=lambda client: client.name)
+@pytest.mark.parametrize(
+    "column",
+    [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in COLUMNS],
+)
+def test_a_client_gets_what_the_table_says(client: Client, column: str) -> None:
+    command = [sys.executable, str(PROGRAMS / client.program)]
+    assert asyncio.run(cell(client, command, column, None, "reasoning")) == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        ("plain", {"said": "The quick"}),
+        ("plain", {"error": "APIError: 500"}),
+        ("stream", {"said": "The quick brown fox.", "pieces": 1}),
+        ("tools", {"call": ["weather", {"city": "Rome"}]}),
+        ("structured", {"value": {"city": "Oslo"}}),
+        ("refused", {"error": "RateLimitError: 503"}),
+        ("unknown", {"said": "The quick brown fox."}),
+        ("unknown", {"error": "NotFoundError: 404"}),
+        ("dies", {"said": "The quick ", "pieces": 2}),
+    ],
+)
+def test_what_is_wrong_is_not_called_right(column: str, told: dict[str, object]) -> None:
+    assert judge(column, told, real=False)
+
+
+def test_the_page_has_a_row_for_each_client_and_a_note_for_what_is_wrong() -> None:
+    cells = {**dict.fromkeys(COLUMNS, ""), "dies": "takes the part for the whole", "tools": None}
+    text = page([Row("a client", "1.2", cells)], "the stand-in")
+    assert "| a client 1.2 | yes | yes |  | yes | yes | yes | yes | yes | no (1) |" in text
+    assert "1. a client, dies: takes the part for the whole" in text
