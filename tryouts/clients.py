@@ -36,6 +36,7 @@ from tryouts.client_table import (
     page,
     prompt_of,
 )
+from tryouts.llama import ask
 
 PATIENCE_S = 120.0
 
@@ -134,12 +135,12 @@ async def hold_the_slot(door: Stage) -> asyncio.StreamWriter:
 
 async def put_to_sleep(door: Stage) -> None:
     """Have an operator put the engine to sleep."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tornado_frontdoor.cli", "sleep", "engine"),
-        *("--admin", door.door.admin),
-        stdout=subprocess.DEVNULL,
-    )
-    assert await process.wait() == 0, "it would not sleep"
+    for _ in range(100):  # it is known only once it was looked at
+        status, said = await asyncio.to_thread(ask, f"{door.door.admin}/admin/sleep/engine", {})
+        if status == 200:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"it would not sleep: {said!r}")
 
 
 async def cell(client: Client, command: list[str], column: str, url: str | None, model: str) -> str:
@@ -149,11 +150,11 @@ async def cell(client: Client, command: list[str], column: str, url: str | None,
     action = action_of(column)
     action = f"{client.dialect}:{action}" if client.dialect else action
     async with stage(url, model) as door:
-        running = run_client(command, door.door.public, (action, asked, prompt))
+        running = partial(run_client, command, door.door.public, (action, asked, prompt))
         if column == "refused":
             writer = await hold_the_slot(door)
             async with asyncio.TaskGroup() as group:
-                trying = group.create_task(running)
+                trying = group.create_task(running())
                 over = partial(refused_or_done, door, trying)
                 await door.until(over, "a refusal", PATIENCE_S)
                 writer.close()
@@ -161,7 +162,7 @@ async def cell(client: Client, command: list[str], column: str, url: str | None,
         else:
             if column == "asleep":
                 await put_to_sleep(door)
-            told = await running
+            told = await running()
         wrong = judge(column, told, url is not None)
         engine = door.engine
         if column == "left" and not wrong and engine is not None:
@@ -260,7 +261,7 @@ async def try_rows(
                 continue
             try:
                 cells[column] = await cell(client, command, column, url, model)
-            except (TimeoutError, OSError, AssertionError) as error:
+            except (TimeoutError, OSError, AssertionError, SystemExit) as error:
                 cells[column] = f"{type(error).__name__}: {error}"
             say(f"{client.name}: {column}: {cells[column] or 'right'}")
         rows.append(Row(client.name, version, cells))
