@@ -143,7 +143,7 @@ def judge(column: str, told: Told, real: bool) -> str:
     return "" if right else f"told {told}"
 
 
-class Row(NamedTuple):
+class Tried(NamedTuple):
     """What one client did."""
 
     client: str
@@ -152,7 +152,7 @@ class Row(NamedTuple):
     """By column: "" is right, None was not tried, else what was wrong."""
 
 
-def page(rows: list[Row], before: str) -> str:
+def page(rows: list[Tried], before: str) -> str:
     """Return the table and its notes as Markdown."""
     notes: list[str] = []
     heads = list(COLUMNS)

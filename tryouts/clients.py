@@ -29,8 +29,8 @@ from tryouts.client_table import (
     REAL,
     SAID,
     Client,
-    Row,
     Told,
+    Tried,
     action_of,
     judge,
     page,
@@ -44,7 +44,7 @@ PATIENCE_S = 120.0
 # One cell
 
 
-class Stage:
+class Cell:
     """An engine and a front door before it, for one cell."""
 
     def __init__(self, folder: Path, url: str, engine: StandIn | None, model: str) -> None:
@@ -71,7 +71,7 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def stage(url: str | None, model: str) -> AsyncIterator[Stage]:
+async def stage(url: str | None, model: str) -> AsyncIterator[Cell]:
     """Run what one cell needs."""
     engine = None
     if url is None:
@@ -81,7 +81,7 @@ async def stage(url: str | None, model: str) -> AsyncIterator[Stage]:
         url = f"http://127.0.0.1:{engine.listen()}"
     with tempfile.TemporaryDirectory(prefix="clients-") as folder:
         try:
-            door = await asyncio.to_thread(Stage, Path(folder), url, engine, model)
+            door = await asyncio.to_thread(Cell, Path(folder), url, engine, model)
             try:
                 yield door
             finally:
@@ -119,7 +119,7 @@ async def run_client(command: list[str], address: str, cell: tuple[str, str, str
     return told
 
 
-async def hold_the_slot(door: Stage) -> asyncio.StreamWriter:
+async def hold_the_slot(door: Cell) -> asyncio.StreamWriter:
     """Take the only slot."""
     host, port = door.door.public.removeprefix("http://").split(":")
     body = json.dumps({"model": "tried", "messages": [], "stand_in": {"hold_s": 600}}).encode()
@@ -133,7 +133,7 @@ async def hold_the_slot(door: Stage) -> asyncio.StreamWriter:
     return writer
 
 
-async def put_to_sleep(door: Stage) -> None:
+async def put_to_sleep(door: Cell) -> None:
     """Have an operator put the engine to sleep."""
     for _ in range(100):  # it is known only once it was looked at
         status, said = await asyncio.to_thread(ask, f"{door.door.admin}/admin/sleep/engine", {})
@@ -176,12 +176,12 @@ async def cell(client: Client, command: list[str], column: str, url: str | None,
         return wrong
 
 
-def was_refused(door: Stage) -> bool:
+def was_refused(door: Cell) -> bool:
     """Tell whether somebody found the queue full."""
     return any(line["outcome"] == "queue_full" for line in door.lines())
 
 
-def refused_or_done(door: Stage, trying: asyncio.Task[Told]) -> bool:
+def refused_or_done(door: Cell, trying: asyncio.Task[Told]) -> bool:
     """Tell whether there is no need to wait for a refusal any longer."""
     return was_refused(door) or trying.done()
 
@@ -247,7 +247,7 @@ def version_of(client: Client, command: list[str]) -> str:
 
 async def try_rows(
     commands: dict[str, list[str]], url: str | None, model: str, say: Callable[[str], None]
-) -> list[Row]:
+) -> list[Tried]:
     """Try each client that there is a command for."""
     rows = []
     for client in CLIENTS:
@@ -264,7 +264,7 @@ async def try_rows(
             except (TimeoutError, OSError, AssertionError, SystemExit) as error:
                 cells[column] = f"{type(error).__name__}: {error}"
             say(f"{client.name}: {column}: {cells[column] or 'right'}")
-        rows.append(Row(client.name, version, cells))
+        rows.append(Tried(client.name, version, cells))
     return rows
 
 
@@ -302,7 +302,7 @@ def try_clients(
         if result.returncode != 0:
             say(f"the run ended with {result.returncode}", holds=False)
             return
-        rows = [Row(*row) for row in json.loads(result.stdout)]
+        rows = [Tried(*row) for row in json.loads(result.stdout)]
     for row in rows:
         for column, wrong in row.cells.items():
             if wrong is not None:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tryouts.client_table import CLIENTS, COLUMNS, PROGRAMS, Client, Row, judge, page
+from tryouts.client_table import CLIENTS, COLUMNS, PROGRAMS, Client, Tried, judge, page
 from tryouts.clients import cell
 
 OFTEN = ("refused", "dies")
@@ -46,6 +46,6 @@ def test_what_is_wrong_is_not_called_right(column: str, told: dict[str, object])
 
 def test_the_page_has_a_row_for_each_client_and_a_note_for_what_is_wrong() -> None:
     cells = {**dict.fromkeys(COLUMNS, ""), "dies": "takes the part for the whole", "tools": None}
-    text = page([Row("a client", "1.2", cells)], "the stand-in")
+    text = page([Tried("a client", "1.2", cells)], "the stand-in")
     assert "| a client 1.2 | yes | yes |  | yes | yes | yes | yes | yes | no (1) |" in text
     assert "1. a client, dies: takes the part for the whole" in text

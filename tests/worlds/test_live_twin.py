@@ -75,7 +75,7 @@ def arrivals(seed: int) -> list[float]:
     return sorted(instant / 1000 for instant in instants)
 
 
-class Stage:
+class TwinStage:
     """A front door and its engine on a network and a clock of their own."""
 
     def __init__(self, folder: Path, text: str = CONFIGURATION, **engine: Any) -> None:
@@ -139,7 +139,7 @@ def test_the_same_arrivals_end_in_the_same_way_live_and_simulated(seeds, tmp_pat
     met: set[str] = set()
     for seed in seeds:
         at_s = arrivals(seed)
-        there = Stage(tmp_path, hold=HOLD_S).run(at_s)
+        there = TwinStage(tmp_path, hold=HOLD_S).run(at_s)
         assert there == simulated(at_s), f"seed {seed}"
         met.update(there[0])
     assert met == set(STATUS), "all three outcomes are met"
@@ -160,7 +160,7 @@ def test_shares_agree_with_theory_within_sampling_error(tmp_path):
     )
     text = text.replace(f"queue = {QUEUE}", f"queue = {queue}")
     text = text.replace(f"queue_timeout_s = {TIMEOUT_S}", f"queue_timeout_s = {timeout_s}")
-    outcomes, _ = Stage(tmp_path, text, hold=f"exp:{mean_s}", seed=3).run(at_s)
+    outcomes, _ = TwinStage(tmp_path, text, hold=f"exp:{mean_s}", seed=3).run(at_s)
     exact = BoundedQueue(cap, queue, rate, mean_s, timeout_s)
     for outcome, share in (
         ("served", exact.served),
