@@ -11,7 +11,7 @@ CALL = ["weather", {"city": "Oslo"}]
 Told = dict[str, Any]
 
 
-class Client(NamedTuple):
+class TriedClient(NamedTuple):
     """One row: a program, the dialect that it is told to speak, and what it is made of."""
 
     name: str
@@ -35,41 +35,45 @@ TOOL_VALUE = json.dumps({"tool_calls": [{"name": "weather_result", "arguments": 
 NODE = "node_both.mjs"
 CODER, AGENT = "coder.py", ("plain", "refused", "asleep", "unknown")
 CLIENTS = (
-    Client("openai (Python)", "openai_python.py", ("openai",)),
-    Client("openai (Python), 1.x", "openai_python.py", ("openai<2", "httpx<0.28")),
-    Client("anthropic (Python)", "anthropic_python.py", ("anthropic",)),
-    Client("openai (Node)", NODE, ("openai",), "openai"),
-    Client("openai (Node), 4.x", NODE, ("openai@4",), "openai"),
-    Client("anthropic (Node)", NODE, ("@anthropic-ai/sdk",), "anthropic"),
-    Client("AI SDK, OpenAI", NODE, ("ai", "@ai-sdk/openai-compatible"), "ai-openai"),
-    Client("AI SDK, Anthropic", NODE, ("ai", "@ai-sdk/anthropic"), "ai-anthropic"),
-    Client("LangChain, OpenAI", "langchain_both.py", ("langchain-openai",), "openai"),
-    Client("LangChain, Anthropic", "langchain_both.py", ("langchain-anthropic",), "anthropic"),
-    Client("LlamaIndex", "llamaindex_openai.py", ("llama-index-llms-openai-like",)),
-    Client("Pydantic AI, OpenAI", "pydantic_ai_both.py", ("pydantic-ai-slim[openai]",), "openai"),
-    Client(
+    TriedClient("openai (Python)", "openai_python.py", ("openai",)),
+    TriedClient("openai (Python), 1.x", "openai_python.py", ("openai<2", "httpx<0.28")),
+    TriedClient("anthropic (Python)", "anthropic_python.py", ("anthropic",)),
+    TriedClient("openai (Node)", NODE, ("openai",), "openai"),
+    TriedClient("openai (Node), 4.x", NODE, ("openai@4",), "openai"),
+    TriedClient("anthropic (Node)", NODE, ("@anthropic-ai/sdk",), "anthropic"),
+    TriedClient("AI SDK, OpenAI", NODE, ("ai", "@ai-sdk/openai-compatible"), "ai-openai"),
+    TriedClient("AI SDK, Anthropic", NODE, ("ai", "@ai-sdk/anthropic"), "ai-anthropic"),
+    TriedClient("LangChain, OpenAI", "langchain_both.py", ("langchain-openai",), "openai"),
+    TriedClient("LangChain, Anthropic", "langchain_both.py", ("langchain-anthropic",), "anthropic"),
+    TriedClient("LlamaIndex", "llamaindex_openai.py", ("llama-index-llms-openai-like",)),
+    TriedClient(
+        "Pydantic AI, OpenAI", "pydantic_ai_both.py", ("pydantic-ai-slim[openai]",), "openai"
+    ),
+    TriedClient(
         "Pydantic AI, Anthropic",
         "pydantic_ai_both.py",
         ("pydantic-ai-slim[anthropic]",),
         "anthropic",
         structured=TOOL_VALUE,
     ),
-    Client("LiteLLM, OpenAI", "litellm_both.py", ("litellm",), "openai"),
-    Client("LiteLLM, Anthropic", "litellm_both.py", ("litellm",), "anthropic"),
-    Client("Agents SDK, chat", "openai_agents.py", ("openai-agents",), "chat"),
-    Client("Agents SDK, responses", "openai_agents.py", ("openai-agents",), "responses"),
-    Client("Instructor, OpenAI", "instructor_both.py", ("instructor",), "openai", ("structured",)),
-    Client(
+    TriedClient("LiteLLM, OpenAI", "litellm_both.py", ("litellm",), "openai"),
+    TriedClient("LiteLLM, Anthropic", "litellm_both.py", ("litellm",), "anthropic"),
+    TriedClient("Agents SDK, chat", "openai_agents.py", ("openai-agents",), "chat"),
+    TriedClient("Agents SDK, responses", "openai_agents.py", ("openai-agents",), "responses"),
+    TriedClient(
+        "Instructor, OpenAI", "instructor_both.py", ("instructor",), "openai", ("structured",)
+    ),
+    TriedClient(
         "Instructor, Anthropic",
         "instructor_both.py",
         ("instructor", "anthropic"),
         "anthropic",
         ("structured",),
     ),
-    Client("Codex CLI", CODER, ("@openai/codex",), "codex", AGENT, binary="codex"),
-    Client("opencode", CODER, ("opencode-ai",), "opencode", AGENT, binary="opencode"),
-    Client("Qwen Code", CODER, ("@qwen-code/qwen-code",), "qwen", AGENT, binary="qwen"),
-    Client("aider", CODER, ("aider-chat",), "aider", AGENT, binary="aider"),
+    TriedClient("Codex CLI", CODER, ("@openai/codex",), "codex", AGENT, binary="codex"),
+    TriedClient("opencode", CODER, ("opencode-ai",), "opencode", AGENT, binary="opencode"),
+    TriedClient("Qwen Code", CODER, ("@qwen-code/qwen-code",), "qwen", AGENT, binary="qwen"),
+    TriedClient("aider", CODER, ("aider-chat",), "aider", AGENT, binary="aider"),
 )
 COLUMNS = {
     "plain": "an answer in one piece",
@@ -94,7 +98,7 @@ def order(**knobs: object) -> str:
     return f"Say it.\nstand_in:{json.dumps(knobs)}"
 
 
-def prompt_of(client: Client, column: str) -> str:
+def prompt_of(client: TriedClient, column: str) -> str:
     """Return what the client is to ask."""
     match column:
         case "tools":

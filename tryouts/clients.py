@@ -28,9 +28,9 @@ from tryouts.client_table import (
     PROGRAMS,
     REAL,
     SAID,
-    Client,
     Told,
     Tried,
+    TriedClient,
     action_of,
     judge,
     page,
@@ -143,7 +143,9 @@ async def put_to_sleep(door: Cell) -> None:
     raise AssertionError(f"it would not sleep: {said!r}")
 
 
-async def cell(client: Client, command: list[str], column: str, url: str | None, model: str) -> str:
+async def cell(
+    client: TriedClient, command: list[str], column: str, url: str | None, model: str
+) -> str:
     """Try one thing with one client; returns "" or what was wrong."""
     asked = "nobody" if column == "unknown" else "tried"
     prompt = prompt_of(client, column) if url is None else "Tell a story about a city."
@@ -189,7 +191,7 @@ def refused_or_done(door: Cell, trying: asyncio.Task[Told]) -> bool:
 # Environments
 
 
-def install(client: Client, folder: Path) -> list[str]:
+def install(client: TriedClient, folder: Path) -> list[str]:
     """Install what a client is made of; returns its command. Raises CalledProcessError."""
     kind = "node" if client.is_node else "python"
     home = folder / re.sub(r"\W+", "-", " ".join((kind, *client.packages)))
@@ -224,13 +226,13 @@ def install(client: Client, folder: Path) -> list[str]:
     return [str(python), str(PROGRAMS / client.program)]
 
 
-def agent(client: Client, folder: Path) -> list[str]:
+def agent(client: TriedClient, folder: Path) -> list[str]:
     """Return the command that lets our program run a command of the client's."""
     told = (f"CODER={folder / client.binary}", f"CODER_SAYS={SAID}")
     return ["env", *told, sys.executable, str(PROGRAMS / client.program)]
 
 
-def version_of(client: Client, command: list[str]) -> str:
+def version_of(client: TriedClient, command: list[str]) -> str:
     """Return the version of the client's first package."""
     package = re.split(r"[<=\[]|(?<=.)@", client.packages[0])[0]
     if client.binary:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tryouts.client_table import CLIENTS, COLUMNS, PROGRAMS, Client, Tried, judge, page
+from tryouts.client_table import CLIENTS, COLUMNS, PROGRAMS, Tried, TriedClient, judge, page
 from tryouts.clients import cell
 
 OFTEN = ("refused", "dies")
@@ -21,7 +21,7 @@ INSTALLED = [
     "column",
     [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in COLUMNS],
 )
-def test_a_client_gets_what_the_table_says(client: Client, column: str) -> None:
+def test_a_client_gets_what_the_table_says(client: TriedClient, column: str) -> None:
     command = [sys.executable, str(PROGRAMS / client.program)]
     assert asyncio.run(cell(client, command, column, None, "reasoning")) == ""
 

@@ -9,7 +9,7 @@ from told import run
 DIALECT, _, sys.argv[1] = sys.argv[1].partition(":")
 
 
-class Weather(BaseModel):
+class _Weather(BaseModel):
     """The weather in a city."""
 
     city: str
@@ -30,7 +30,7 @@ def _asked(address, model, prompt, mode):
         base = OpenAI(base_url=f"{address}/v1", api_key="none")
         client = instructor.from_openai(base, mode=mode)
         messages = {"messages": messages}
-    return client.create(model=model, response_model=Weather, max_retries=0, **messages)
+    return client.create(model=model, response_model=_Weather, max_retries=0, **messages)
 
 
 def structured(address, model, prompt):

@@ -43,11 +43,11 @@ def tools(address, model, prompt):
 
 
 def structured(address, model, prompt):
-    class Weather(BaseModel):
+    class _Weather(BaseModel):
         city: str
         degrees: int
 
-    asked = _model(address, model).as_structured_llm(Weather)
+    asked = _model(address, model).as_structured_llm(_Weather)
     answer = asked.chat([ChatMessage(role="user", content=prompt)])
     return {"value": json.loads(answer.message.content)}
 

@@ -13,7 +13,7 @@ KIND, _, sys.argv[1] = sys.argv[1].partition(":")
 without_tracing(True)
 
 
-class Weather(BaseModel):
+class _Weather(BaseModel):
     """The weather in a city."""
 
     city: str
@@ -60,7 +60,7 @@ def tools(address, model, prompt):
 
 
 def structured(address, model, prompt):
-    answer = Runner.run_sync(_agent(address, model, output_type=Weather), prompt)
+    answer = Runner.run_sync(_agent(address, model, output_type=_Weather), prompt)
     return {"value": answer.final_output.model_dump()}
 
 

@@ -10,7 +10,7 @@ from told import run
 DIALECT, _, sys.argv[1] = sys.argv[1].partition(":")
 
 
-class Weather(BaseModel):
+class _Weather(BaseModel):
     """The weather in a city."""
 
     city: str
@@ -66,12 +66,12 @@ def tools(address, model, prompt):
 
 
 def structured(address, model, prompt):
-    answer = Agent(_model(address, model), output_type=NativeOutput(Weather)).run_sync(prompt)
+    answer = Agent(_model(address, model), output_type=NativeOutput(_Weather)).run_sync(prompt)
     return {"value": answer.output.model_dump()}
 
 
 def structured_by_tool(address, model, prompt):
-    shape = ToolOutput(Weather, name="weather_result")
+    shape = ToolOutput(_Weather, name="weather_result")
     answer = Agent(_model(address, model), output_type=shape).run_sync(prompt)
     return {"value": answer.output.model_dump()}
 
