@@ -162,12 +162,35 @@ def test_who_came_too_early_is_still_expected() -> None:
     assert book.take_up(b"a", 4.0)
 
 
-def test_twins_are_expected_each_at_an_instant_of_its_own() -> None:
-    """Forty clients may ask the very same: the book counts them."""
+def test_twins_are_told_an_instant_each_and_none_is_expected() -> None:
+    """Forty clients may ask the very same: who comes next is not who was sent away."""
     book = ReturnBook(Dice())
     told = [book.promise_s(b"same", 0.0, 3.0, 0) for _ in range(3)]
-    assert [book.take_up(b"same", time_s) for time_s in told] == [True, True, True]
+    assert told == [3.0, 6.0, 9.0]
     assert len(book) == 0
+    assert not any(book.take_up(b"same", time_s) for time_s in told)
+    assert (book.came_back, book.stayed_away) == (0, 0)
+
+
+def test_a_twin_is_known_again_once_the_others_are_over() -> None:
+    book = ReturnBook(Dice())
+    for _ in range(3):
+        last_s = book.promise_s(b"same", 0.0, 3.0, 0)
+    over_s = last_s + LATE_S
+    assert len(book) == 0
+    book.promise_s(b"same", over_s, 3.0, 0)
+    assert len(book) == 0
+    again_s = over_s + 3.0 + LATE_S + 0.1
+    told_s = book.promise_s(b"same", again_s, 3.0, 0)
+    assert book.take_up(b"same", again_s + told_s)
+
+
+def test_twins_are_bounded_too() -> None:
+    book = ReturnBook(Dice())
+    for number in range(2 * MOST_PROMISES):
+        for _ in range(2):
+            book.promise_s(number, number / 1000, 0.001, 0)
+    assert len(book._twins) <= MOST_PROMISES
 
 
 # Places
@@ -235,14 +258,24 @@ class NaiveBook:
     def __init__(self) -> None:
         self.open: list[Known] = []
         self.ends: list[float] = []
+        self.twins: dict[Hashable, float] = {}
 
     def pass_until(self, now: float) -> None:
         over = sorted(one for one in self.open if one.at_s < now - LATE_S)
         self.open = [one for one in self.open if one.at_s >= now - LATE_S]
         self.ends += [0.0 for _ in over]
 
-    def promised(self, token: Hashable, at_s: float) -> None:
-        if token is not None and len(self.open) < return_book.MOST_PROMISES:
+    def promised(self, token: Hashable, now: float, at_s: float) -> None:
+        if token is None:
+            return
+        most = return_book.MOST_PROMISES
+        self.twins = {one: end_s for one, end_s in self.twins.items() if end_s >= now}
+        others = [one for one in self.open if one.token != token]
+        if len(others) < len(self.open) or token in self.twins:
+            self.open = others
+            if len(self.twins) < most or token in self.twins:
+                self.twins[token] = at_s + LATE_S
+        elif len(self.open) < most:
             self.open.append(Known(at_s, token))
 
     def take_up(self, token: Hashable, now: float) -> bool:
@@ -262,18 +295,19 @@ class NaiveBook:
         return min(places, int(due * share + 0.5))
 
 
+CALLERS = (*b"abcdefghijklmnopqrst", None)
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(("refuse", "come", "on time", "keep")),
         st.sampled_from((0.0, 0.0, 0.25, 1.0, 2.0, 7.0)),
-        st.sampled_from((b"a", b"b", b"c", None)),
+        st.sampled_from(CALLERS),
         st.sampled_from((0.25, 1.0, 4.0, 30.0)),
         st.integers(0, 5),
     ),
     min_size=3,
     max_size=60,
 )
-Story = list[tuple[str, float, bytes | None, float, int]]
+Story = list[tuple[str, float, int | None, float, int]]
 
 
 def _tell(story: Story, kind: type[ReturnBook], most: int = 8) -> None:
@@ -286,7 +320,7 @@ def _tell(story: Story, kind: type[ReturnBook], most: int = 8) -> None:
         token: Hashable = who
         if what == "refuse":
             told_s = book.promise_s(who, now, interval_s, places)
-            naive.promised(who, now + told_s)
+            naive.promised(who, now, now + told_s)
         elif what == "keep":
             assert book.kept(now, interval_s, places) == naive.kept(now, interval_s, places)
         else:
@@ -327,8 +361,11 @@ PLANTED = {
     "promises pile up": ("self._last_s + interval_s", "self._last_s"),
     "the queue is not waited for": ("(queued + 1) * interval_s", "interval_s"),
     "a promise outlives its time": ("del due[: len(over)]", "pass"),
-    "a promise is taken up twice": ("self.due.remove(promises[0])", "pass"),
-    "anybody takes a promise up": ("promises[0].at_s > now + EARLY_S", "False"),
+    "a promise is taken up twice": ("self._strike(promise)", "pass"),
+    "a promise is taken up too early": ("promise.at_s > now + EARLY_S", "False"),
+    "twins are told apart": ("if before is not None:", "if False:"),
+    "a third is no twin": ("elif self._twins.get(token, -inf) < now:", "else:"),
+    "twins are twins for ever": ("self._twins.get(token, -inf) < now", "token not in self._twins"),
     "whoever is late is forgotten at once": (
         "for promise in due if",
         "for promise in due if True or",
@@ -339,7 +376,7 @@ PLANTED = {
     "more places are kept than there are": ("min(places, int(", "max(0, int("),
     "the far future is kept for": ("now + EARLY_S + places * interval_s", "inf"),
     "the book grows": ("len(self.due) < MOST_PROMISES", "True"),
-    "nobody is struck": ("promises.remove(promise)", "pass"),
+    "nobody is struck": ("self.due.remove(promise)", "pass"),
 }
 
 
@@ -348,7 +385,7 @@ def _drawn(rng: Random, length: int) -> Story:
         (
             rng.choice(("refuse", "refuse", "come", "on time", "keep")),
             rng.choice((0.0, 0.0, 0.25, 1.0, 2.0, 7.0)),
-            rng.choice((b"a", b"b", b"c", None)),
+            rng.choice(CALLERS),
             rng.choice((0.25, 1.0, 4.0, 30.0)),
             rng.randint(0, 5),
         )

@@ -12,12 +12,15 @@ others while somebody is due.
     too early            | the same; the promise stands
     about when told      | the whole queue; the promise is over
     too late             | the queue without its kept places; the promise was over before
+    one of twins         | the queue without its kept places; nobody is expected
 
 Rule 1: a kept place is only the right to stand at the end of the queue. Nobody inside is passed.
 Rule 2: as many places are kept as, by what was seen, will be taken up. Before the first caller came
         back when told that is none, so before clients that never do nothing is lost.
 Rule 3: a caller is known by a token that only says "the same as before". The book may be lost at
         any time: then whoever comes back is a newcomer.
+Rule 4: twins, who were sent away with one token, are told an instant each and are not expected:
+        a second crowd that asks the same is no crowd that came back, and finds the whole queue.
 """
 
 from bisect import bisect_right, insort
@@ -72,8 +75,10 @@ class ReturnBook:
         self._wake_last_s = -inf
         self.due: list[_Promise] = []
         """What is not over, in order of instants; the same list at all times, to be looked at."""
-        self._of: dict[Hashable, list[_Promise]] = {}
+        self._of: dict[Hashable, _Promise] = {}
         """The same by caller."""
+        self._twins: dict[Hashable, float] = {}
+        """Tokens of more than one caller, and the instant from which they may be one's again."""
         self._taken_share = 0.0
         self.came_back = 0
         """Callers who came back about when they were told."""
@@ -107,22 +112,18 @@ class ReturnBook:
             at_s = now + self._rng.uniform(BEYOND_S, LONGEST_S)
         else:
             self._last_s = at_s
-        if token is not None and len(self.due) < MOST_PROMISES:
-            self._numbers += 1
-            promise = _Promise(at_s, self._numbers, token)
-            insort(self.due, promise, key=_instant)
-            insort(self._of.setdefault(token, []), promise, key=_instant)
+        if token is not None and not self._is_one_of_twins(token, now, at_s + LATE_S):
+            self._expect(token, at_s)
         # (now + 1.0) - now may come out a rounding below 1.0, and one second is the least.
         return max(at_s - now, SHORTEST_S)
 
     def take_up(self, token: Hashable, now: float) -> bool:
         """Tell whether a caller comes who is due now; that promise is over."""
         self._forget_until(now)
-        promises = self._of.get(token, ())
-        if not promises or promises[0].at_s > now + EARLY_S:
+        promise = self._of.get(token)
+        if promise is None or promise.at_s > now + EARLY_S:
             return False
-        self.due.remove(promises[0])
-        self._strike(promises[0])
+        self._strike(promise)
         self.came_back += 1
         self._learn(1.0)
         return True
@@ -158,15 +159,33 @@ class ReturnBook:
         over = [promise for promise in due if promise.at_s < now - LATE_S]
         del due[: len(over)]
         for promise in over:
-            self._strike(promise)
+            del self._of[promise.token]
             self.stayed_away += 1
             self._learn(0.0)
 
+    def _expect(self, token: Hashable, at_s: float) -> None:
+        if len(self.due) < MOST_PROMISES:
+            self._numbers += 1
+            promise = self._of[token] = _Promise(at_s, self._numbers, token)
+            insort(self.due, promise, key=_instant)
+
+    def _is_one_of_twins(self, token: Hashable, now: float, until_s: float) -> bool:
+        """Tell whether there is more than one caller of this token; then none of them is due."""
+        before = self._of.get(token)
+        if before is not None:
+            self._strike(before)
+        elif self._twins.get(token, -inf) < now:
+            self._twins.pop(token, None)
+            return False
+        if len(self._twins) >= MOST_PROMISES:
+            self._twins = {one: end_s for one, end_s in self._twins.items() if end_s >= now}
+        if len(self._twins) < MOST_PROMISES or token in self._twins:
+            self._twins[token] = until_s
+        return True
+
     def _strike(self, promise: _Promise) -> None:
-        promises = self._of[promise.token]
-        promises.remove(promise)
-        if not promises:
-            del self._of[promise.token]
+        self.due.remove(promise)
+        del self._of[promise.token]
 
     def _learn(self, came: float) -> None:
         weight = max(_WEIGHT_OF_NEWEST, 1 / (self.came_back + self.stayed_away))
