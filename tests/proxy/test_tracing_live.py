@@ -132,6 +132,39 @@ def test_a_request_is_queued_granted_and_answered_in_the_trace_of_its_client() -
     }
 
 
+@pytest.mark.parametrize("flags", ["01", "00"])
+def test_the_engine_is_told_whose_child_it_is(kit: Any, flags: str) -> None:
+    heads: list[bytes] = []
+
+    async def serve(reader: Any, writer: Any) -> None:
+        while True:
+            heads.append((await kit.read_request(reader))[0])
+            writer.write(kit.answer(b"{}", "200 OK"))
+
+    with collector() as kept:
+
+        async def scenario() -> None:
+            async with (
+                kit.engine(serve) as engine,
+                doorway(url=engine.url, tables=otel(kept)) as door,
+            ):
+                await door.call(CHAT, chat(), Traceparent=f"00-{TRACE}-{PARENT}-{flags}")
+                await door.call(CHAT, chat())
+
+        asyncio.run(scenario())
+    told = [
+        line.split(": ")[1].split("-")
+        for head in heads
+        for line in head.decode().splitlines()
+        if line.lower().startswith("traceparent: ")
+    ]
+    assert [len(one) for one in told] == [4, 4]
+    assert (told[0][1], told[0][3]) == (TRACE, flags)
+    calls = {span.span_id.hex(): span.trace_id.hex() for span in kept.spans if span.kind == 3}
+    ours = {span: trace for _, trace, span, flags in told if flags == "01"}
+    assert calls == ours, "each call that is sent, and none that is not sampled"
+
+
 def test_a_client_that_is_not_sampled_is_not_sent_and_a_dead_collector_costs_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

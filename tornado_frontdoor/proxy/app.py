@@ -95,9 +95,7 @@ class App:
         self._telemetry.observers += [
             *(self._history.heard, self.admin.what_if.heard, self._hub.happened)
         ]
-        self._tracing = _tracing_of(settings)
-        if self._tracing is not None:
-            self._telemetry.trace = self._tracing.ended
+        self._telemetry.tracing = self._tracing = _tracing_of(settings)
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._give_up_s = 0.0

@@ -23,7 +23,7 @@ class Record:
         *("request_id", "surface", "method", "path", "client", "forwarded", "user_agent", "key"),
         *("model", "upstream", "replica", "status", "stream", "weight", "place", "wake"),
         *("arrived_s", "waited_s", "held_s", "first_byte_s", "bytes_in", "bytes_out"),
-        *("tokens_in", "tokens_out", "cause", "known_key", "trace"),
+        *("tokens_in", "tokens_out", "cause", "known_key", "trace", "span_ids"),
     )
 
     def __init__(self, request_id: str, surface: str, arrived_s: float) -> None:
@@ -42,6 +42,8 @@ class Record:
         """The name of the client whose key it brought, for metrics."""
         self.trace: dict[str, str] = _NO_TRACE
         """What the client said of the trace that it is in: `traceparent`, `tracestate`."""
+        self.span_ids: Any = None
+        """Of its spans, where there are any."""
         self.model: str | None = None
         self.upstream: str | None = None
         self.replica: str | None = None

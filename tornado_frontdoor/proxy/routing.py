@@ -256,6 +256,9 @@ class FrontDoor:
             record.model, record.upstream = decoded.request.model, decoded.request.upstream
             self._refuse(client, surface, record, refused.refusal)
             return
+        if self._telemetry.tracing is not None:
+            asked = self._telemetry.tracing.begin(record, decoded.request)
+            decoded = decoded._replace(request=asked)
         upstream = self.upstreams[decoded.request.upstream]
         request = ProxiedRequest(decoded, upstream, client, surface, record, self, terms)
         request.in_stream = decoded.request.stream and wants_early_stream(

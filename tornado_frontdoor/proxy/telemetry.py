@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cache
 from itertools import permutations, product
 from time import monotonic, time_ns
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -30,6 +30,7 @@ from tornado_frontdoor.core.decisions import (
     SleepReason,
     WakeEnded,
 )
+from tornado_frontdoor.core.request import CanonicalRequest
 from tornado_frontdoor.engines.base import STOPPED
 from tornado_frontdoor.proxy.gauges import GateGauges, GateReading, LogCounters
 from tornado_frontdoor.proxy.logs import LineSink, LogWriter, access_line, now
@@ -53,6 +54,18 @@ EDGE_REFUSALS = (
     *(("admin", "token"), ("admin", "host"), ("admin", "origin"), ("admin", "malformed")),
 )
 """Who refuses a call by its head, and for what."""
+
+
+class Tracer(Protocol):
+    """Who makes spans of requests."""
+
+    def begin(self, record: Record, request: CanonicalRequest) -> CanonicalRequest:
+        """Take a request that comes; returns what its engine is to be asked."""
+        ...
+
+    def ended(self, record: Record, outcome: Outcome, total_s: float) -> None:
+        """Take one that has ended."""
+        ...
 
 
 class Telemetry:
@@ -140,8 +153,8 @@ class Telemetry:
             registry=self.registry,
         )
         self._since_s: dict[str, float] = {}
-        self.trace: Callable[[Record, Outcome, float], None] | None = None
-        """Makes spans of a request that ended, where they are wanted."""
+        self.tracing: Tracer | None = None
+        """Makes spans of requests, where they are wanted."""
         self.observers: list[Callable[[str, dict[str, Any], str | None], None]] = []
         """Hear of each request that ended and of each engine's state: kind, fields, and these as
         JSON where that was made anyhow."""
@@ -241,8 +254,8 @@ class Telemetry:
         line = access_line(self._style, time, fields)
         with suppress(OSError, ValueError):  # nobody reads it, or it is closed: requests go on
             self._access_log.write(line)
-        if self.trace is not None:
-            self.trace(record, outcome, fields["total_s"])
+        if self.tracing is not None:
+            self.tracing.ended(record, outcome, fields["total_s"])
         text = line.rstrip("\n") if self._style == "json" else None
         for observe in self.observers:
             observe("request", {"time": time, **fields}, text)

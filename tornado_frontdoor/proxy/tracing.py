@@ -1,8 +1,9 @@
 """Spans of the front door's own, sent over OTLP/HTTP: the extra `otel`, loaded only where it is on.
 
-A request's spans are made when it has ended, from its record, so that a request costs nothing more
-while it is under way; a thread of the SDK sends them. Names and attributes are those of
-OpenTelemetry's conventions for generative AI and HTTP; what is ours alone begins with `frontdoor.`.
+A request's spans are made when it has ended, from its record; a thread of the SDK sends them. Only
+their ids are drawn as it comes, because its engine is told whose child it is. Names and attributes
+are those of OpenTelemetry's conventions for generative AI and HTTP; what is ours alone begins with
+`frontdoor.`.
 
     chat reasoning          server  arrived ------------------------------------ ended
       queued                        arrived ---------- granted
@@ -13,8 +14,9 @@ OpenTelemetry's conventions for generative AI and HTTP; what is ours alone begin
 import asyncio
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from time import time_ns
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from opentelemetry import trace
@@ -22,12 +24,14 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision, ParentBased, TraceIdRatioBased
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from tornado_frontdoor.config.settings import OtelSettings
 from tornado_frontdoor.core.decisions import Outcome
+from tornado_frontdoor.core.request import CanonicalRequest
 from tornado_frontdoor.proxy.records import Record
 
 LAST_WORDS_S = 2.0
@@ -43,13 +47,42 @@ _OPERATIONS = {
 Attributes = Mapping[str, Any]
 
 
+class Ids(NamedTuple):
+    """What was drawn for a request as it came: its trace, its span, that of the engine's call."""
+
+    trace: int
+    root: int
+    call: int
+
+
+class _Drawn(RandomIdGenerator):
+    """Gives spans the ids that were drawn for them before."""
+
+    def __init__(self) -> None:
+        self.trace: int | None = None
+        self.span: int | None = None
+
+    def generate_trace_id(self) -> int:
+        """Return the id that is next, or another."""
+        drawn, self.trace = self.trace, None
+        return drawn or super().generate_trace_id()
+
+    def generate_span_id(self) -> int:
+        """Return the id that is next, or another."""
+        drawn, self.span = self.span, None
+        return drawn or super().generate_span_id()
+
+
 class Tracing:
     """Sends the spans of requests that ended."""
 
     def __init__(self, settings: OtelSettings, version: str) -> None:
         resource = {"service.name": settings.service_name, "service.version": version}
+        self._drawn = _Drawn()
+        self._sampler = ParentBased(TraceIdRatioBased(settings.sample_share))
         self._provider = TracerProvider(
-            sampler=ParentBased(TraceIdRatioBased(settings.sample_share)),
+            sampler=self._sampler,
+            id_generator=self._drawn,
             resource=Resource.create(resource),
             shutdown_on_exit=False,
         )
@@ -57,6 +90,20 @@ class Tracing:
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("tornado_frontdoor", version)
         self._parents = TraceContextTextMapPropagator()
+
+    def begin(self, record: Record, request: CanonicalRequest) -> CanonicalRequest:
+        """Draw the ids of a request; returns it with its engine told whose child it is."""
+        parent = self._parents.extract(record.trace)
+        said = get_current_span(parent).get_span_context()
+        fresh = RandomIdGenerator()
+        trace_id = said.trace_id if said.is_valid else fresh.generate_trace_id()
+        ids = Ids(trace_id, fresh.generate_span_id(), fresh.generate_span_id())
+        sampled = self._sampler.should_sample(parent, trace_id, "").decision
+        flags = "00" if sampled is Decision.DROP else "01"
+        record.span_ids = ids
+        told = f"00-{ids.trace:032x}-{ids.call:016x}-{flags}"
+        rest = (pair for pair in request.headers if pair[0].lower() != "traceparent")
+        return replace(request, headers=(*rest, ("traceparent", told)))
 
     def ended(self, record: Record, outcome: Outcome, total_s: float) -> None:
         """Make the spans of a request; what asked for no model is none of them."""
@@ -73,9 +120,13 @@ class Tracing:
         name = f"{operation or record.method} {record.model}"
         parent = self._parents.extract(record.trace)
         known = _known({**_of_request(record, operation), **_of_end(record, outcome)})
+        ids: Ids | None = record.span_ids
+        if ids is not None:
+            self._drawn.trace, self._drawn.span = ids.trace, ids.root
         root = self._tracer.start_span(
             name, parent, SpanKind.SERVER, attributes=known, start_time=at(0)
         )
+        self._drawn.trace = None  # where the client named one, nobody has asked for it
         inside = trace.set_span_in_context(root)
         if record.place is not None:
             place = {"frontdoor.queue.position": record.place}
@@ -87,6 +138,7 @@ class Tracing:
                 held.end(at(record.held_s))
             queued.end(at(record.waited_s))
         if record.replica is not None:
+            self._drawn.span = None if ids is None else ids.call
             asked = self._tracer.start_span(
                 name,
                 inside,
