@@ -87,6 +87,8 @@ def test_examples_trace_and_types_are_in_the_wheel_and_nothing_of_the_workshop(w
     names = zipfile.ZipFile(wheel).namelist()
     for path in (ROOT / "conf").glob("*.toml"):
         assert f"tornado_frontdoor/conf/{path.name}" in names
+    for path in (ROOT / "tornado_frontdoor" / "proxy" / "admin" / "page").iterdir():
+        assert str(path.relative_to(ROOT)) in names
     assert "simulator/data/sample_trace.csv" in names
     assert "tornado_frontdoor/py.typed" in names
     tops = {name.split("/")[0].partition("-")[0] for name in names}
@@ -140,6 +142,21 @@ def test_a_missing_extra_is_one_line_that_names_it(installed: Installed, command
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"frontdoor {command}: needs ")
     assert "pip install 'tornado-frontdoor[simulator]'" in line
+
+
+def test_spans_that_cannot_be_sent_keep_it_from_serving_and_say_why(
+    installed: Installed, tmp_path: Path
+):
+    config = tmp_path / "frontdoor.toml"
+    config.write_text(
+        '[upstreams.a]\nurl = "http://127.0.0.1:9"\n[models.a]\nupstream = "a"\n'
+        '[otel]\nendpoint = "http://127.0.0.1:9"\n'
+    )
+    done = installed.run("serve", "--config", str(config), *ANY_PORTS)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("frontdoor serve: needs opentelemetry")
+    assert "pip install 'tornado-frontdoor[otel]'" in line
 
 
 def test_help_needs_no_extra(installed: Installed):

@@ -162,6 +162,7 @@ def test_commented_lines_of_the_default_file_show_the_defaults() -> None:
         ("models.NAME", "aliases"),
         ("routes", "chat_default"),
         ("models.NAME", "served_name"),
+        ("otel", "endpoint"),
     }
     compared = set(shown) - set(used) - without_default
     assert {key: written(shown[key]) for key in compared} == {
