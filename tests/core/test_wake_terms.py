@@ -152,6 +152,21 @@ def test_keep_alive_puts_nothing_to_sleep_that_has_no_idle_tier_or_is_pinned(sce
         assert site.gate.state is EngineState.AWAKE
 
 
+def test_what_was_said_is_over_once_the_engine_sleeps_whoever_wanted_that(scene):
+    site = scene.site(idle_sleep_s=60.0)
+    site.arrive(1.0, kept(900.0))
+    scene.pass_s(10.0)
+    assert site.gate.keep_alive is not None
+    site.call(lambda: site.gate.sleep_now(1))
+    scene.pass_s(10.0)
+    assert site.gate.keep_alive is None
+    site.arrive(1.0)
+    scene.pass_s(30.0)
+    assert site.gate.state is EngineState.AWAKE
+    scene.pass_s(60.0)
+    assert site.gate.state is EngineState.SLEEPING
+
+
 POLICY = SleepPolicy(**{**LIMITS, "idle_sleep_s": 60.0, "idle_offload_s": 600.0})
 BOTH = frozenset({1, 2})
 

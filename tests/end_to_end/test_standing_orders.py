@@ -92,7 +92,9 @@ def test_one_that_is_to_sleep_on_refuses_requests_with_the_reason_until_somebody
             )
             assert refused.headers["retry-after"] == "59"
             assert 1 <= int(refused.headers["retry-after-ms"]) <= 59000
-            assert (await explained(door))["a_request_now"].startswith("would be refused")
+            told = await explained(door)
+            assert told["a_request_now"] == f"would be refused: it is to stay asleep until {until}"
+            assert told["expected_wait_s"] == 0
             assert door.calls().count("wake_up") == 0
             sleeps = 'frontdoor_sleeps_total{level="2",reason="operator",upstream="text"} 1.0'
             assert sleeps in (await door.admin("/metrics")).body.decode()

@@ -810,6 +810,7 @@ class WakeStateMachine:
                 reason = SleepReason.ROOM
             self._orders.append(FellAsleep(_LEVEL[self.state], reason, by=by))
         self._room = None
+        self._idle = self._idle.slept()
         if before is FALLING_ASLEEP:
             self.engine = replace(self.engine, weights_on_gpu=False)
             self.sleep_backoff = Backoff()

@@ -128,6 +128,7 @@ class Idleness:
        the next use; it does so only where there is a tier. The deeper tiers stay as they are.
     2. Whoever uses the engine after that has all of the idle tier, and what was said still holds.
     3. Of two callers the one counts who wants it longer; only who said a thing can shorten it.
+    4. Once the engine sleeps, whoever wanted that, it is over.
     """
 
     from_s: float
@@ -138,6 +139,10 @@ class Idleness:
     def used(self, now: float) -> "Idleness":
         """Return it after a request came, or ended, that said nothing."""
         return Idleness(now, self.keep)
+
+    def slept(self) -> "Idleness":
+        """Return it once the engine sleeps."""
+        return Idleness(self.from_s)
 
     def ended(self, now: float, terms: WakeTerms | None, most_s: float) -> "Idleness":
         """Return it after a request was served that may have said something."""

@@ -31,7 +31,9 @@ def explain(upstream: Upstream, since_s: float | None) -> dict[str, Any]:
         "held_by": [_held_text(one) for one in orders_of(upstream)],
         "blocked_by": _blocked(upstream),
         "a_request_now": _request_now(upstream),
-        "expected_wait_s": round(gate.expected_wait_s(gate.queued + 1), 1),
+        "expected_wait_s": 0.0
+        if gate.standing.asleep
+        else round(gate.expected_wait_s(gate.queued + 1), 1),
         "takes_gib": gate.takes_gib,
         "in_flight": gate.in_flight,
         "queued": gate.queued,
