@@ -15,7 +15,7 @@ from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
 from simulator.cli.service_options import logged_service, service_of
 from simulator.model.records import metric_names
-from simulator.model.scenario import Balancing, Scenario, Tiers
+from simulator.model.scenario import Balancing, PatienceTold, Scenario, Tiers
 from simulator.study.capacity import capacity_per_s
 from simulator.study.experiment import Plan, cores
 from simulator.study.request import StudyRequest
@@ -142,6 +142,7 @@ def _command(
         advice=options.take("--advice", parsers.advice, TOLD),
         return_places=options.take("--return-places", parsers.whole(0), None),
         patience=options.take("--patience", parsers.patience, NEVER),
+        patience_told=cast("PatienceTold", options.take("--patience-told", _TOLD, "no")),
         hang_up=options.take("--hang-up", parsers.share, 0.0),
         cooling_s=options.take("--cooling", parsers.at_least(0), 0.0),
         tiers=_tiers(options),
@@ -169,6 +170,7 @@ def _command(
     )
 
 
+_TOLD = parsers.one_of("no", "ignored", "heeded")
 _PICK = parsers.one_of("least", "random", "round-robin")
 
 

@@ -45,6 +45,8 @@ Clients:
                             (S seconds, all the same), none. Default promise.
   --return-places N         Places kept for those who come back when told; default half the queue.
   --patience LAW            none | exp:S | const:S: leave the queue after that. Default none.
+  --patience-told HOW       no | ignored | heeded: they say so, as SDKs do, and try again after it;
+                            heeded, who would wait in vain is refused at once. Default no.
   --hang-up P               Share of clients that leave in the middle of their answer.
   --cooling S               Until the engine has noticed such a departure. Default 0.
 """

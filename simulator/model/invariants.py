@@ -254,9 +254,7 @@ class QueueWitness:
                 if not self._draining:
                     raise LawError(4, f"ticket {number} is refused for a drain that is not on")
             case _:
-                # Who wakes nobody may be refused at any time: the terms are not known here.
-                if waiter.weight <= self._cap and reason is not Reason.MODEL_ASLEEP:
-                    raise LawError(4, f"ticket {number} fits and is refused as {reason.value}")
+                self._judge_bar(number, waiter, reason)
         self.ends[OUTCOME_OF[reason]] += 1
 
     def settled(self, now: float) -> None:
@@ -381,6 +379,16 @@ class QueueWitness:
         fits = not self._paused and not self._queued and self._used + waiter.weight <= self._cap
         if fits or len(self._queued) < self._places() - (0 if self._paused else self._kept):
             raise LawError(3, f"ticket {number} is refused as one too many, and there is room")
+
+    def _judge_bar(self, number: int, waiter: _Waiter, reason: Reason) -> None:
+        if reason is Reason.CLIENT_DEADLINE:
+            if number != self._newcomer:
+                raise LawError(4, f"ticket {number} lost its place in the queue")
+            if not self._paused and not self._queued and self._used + waiter.weight <= self._cap:
+                raise LawError(3, f"ticket {number} is refused beside a free slot")
+        # Who wakes nobody may be refused at any time: the terms are not known here.
+        elif waiter.weight <= self._cap and reason is not Reason.MODEL_ASLEEP:
+            raise LawError(4, f"ticket {number} fits and is refused as {reason.value}")
 
     def _judge_wait(
         self,

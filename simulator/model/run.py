@@ -60,6 +60,7 @@ def new_gate(scenario: Scenario, loop: EventLoop, streams: Streams) -> Gate:
         queue=scenario.queue,
         queue_timeout_s=scenario.timeout_s,
         return_places=scenario.places_for_returns,
+        heeds_patience=scenario.patience_told == "heeded",
     )
     pacing = Random(int(streams.of(Purpose.PACING).integers(1 << 62)))
     nap = (
@@ -98,6 +99,8 @@ class SimulatedRun:
         self._record = None if plain else self.records.served
         self._retry = scenario.retry
         self._comes_back = scenario.retry.kind != "none"
+        self._tells_patience = scenario.patience_told != "no"
+        self._is_known = self._comes_back or self._tells_patience
         self._hang_up = scenario.hang_up
         self._armed_s = inf
         self._index = 0
@@ -149,8 +152,9 @@ class SimulatedRun:
         if following > self._mark:
             self._mark = self.records.mark(following - 1, request[0])
         attempt = Attempt(request, following - 1)
-        if self._comes_back:
-            attempt.caller = CallerFacts(token=following)
+        if self._is_known:
+            patience_s = attempt.patience_s if self._tells_patience else inf
+            attempt.caller = CallerFacts(following if self._comes_back else None, patience_s)
         if self._engine is not None:
             self._enter(attempt)
             return
@@ -250,20 +254,22 @@ class SimulatedRun:
     def _refused(self, attempt: Attempt, refusal: Refusal) -> None:
         self.records.refused(attempt)
         if self._comes_back and refusal.reason is not Reason.BAD_REQUEST:
-            streams = self._streams
-            place = (streams.seed, streams.replication, Purpose.LATE, 0, attempt.index)
-            pause_s = self._retry.pause(
-                self._scenario.advice.told_s(refusal.retry_after_s),
-                attempt.attempts,
-                unit(*place, attempt.attempts),
-            )
-            if pause_s is not None:
-                at_s = self._loop.time_s + pause_s
-                self.records.returns(attempt)
-                self._returning += 1
-                self._at(at_s, _ARRIVAL, self._return, again(attempt))
+            told_s = self._scenario.advice.told_s(refusal.retry_after_s)
+            if self._tries_again(attempt, told_s):
                 return
         self._over(attempt, refusal.reason.value)
+
+    def _tries_again(self, attempt: Attempt, told_s: float | None) -> bool:
+        """Have a client come back that was sent away or has left, if it does."""
+        streams = self._streams
+        place = (streams.seed, streams.replication, Purpose.LATE, 0, attempt.index)
+        pause_s = self._retry.pause(told_s, attempt.attempts, unit(*place, attempt.attempts))
+        if pause_s is None:
+            return False
+        self.records.returns(attempt)
+        self._returning += 1
+        self._at(self._loop.time_s + pause_s, _ARRIVAL, self._return, again(attempt))
+        return True
 
     def _over(self, attempt: Attempt, outcome: str) -> None:
         """End a logical request."""
@@ -303,7 +309,8 @@ class SimulatedRun:
             return
         self._out_of_queue(attempt)
         decisions = self._gate.finish(attempt, Outcome.CLIENT_GONE_QUEUED)
-        self._over(attempt, "left")
+        if not self._tells_patience or not self._tries_again(attempt, None):
+            self._over(attempt, "left")
         self._obey(decisions)
         self._arm()
 

@@ -14,6 +14,7 @@ from simulator.traffic.streams import Streams
 from simulator.traffic.workload import Arrivals, Burst, Closed, Replay
 from tornado_frontdoor.core.limits import default_return_places
 
+PatienceTold = Literal["no", "ignored", "heeded"]
 Balancing = Literal["least", "random", "round-robin"]
 
 
@@ -39,6 +40,8 @@ class Scenario:
     `warmup` requests fill the system and are not measured. `hang_up` is the share of clients that
     leave after an evenly spread part of their answer; the engine works on for `cooling_s` until it
     has noticed, and the slot is not given on before. `return_places` None: half of the queue.
+    Where `patience_told` is not "no", clients say how long they wait, as SDKs do, and try again
+    after it; the gate heeds it or not.
     """
 
     cap: int
@@ -53,6 +56,7 @@ class Scenario:
     advice: Advice = TOLD
     return_places: int | None = None
     patience: Distribution = NEVER
+    patience_told: PatienceTold = "no"
     hang_up: float = 0.0
     cooling_s: float = 0.0
     tiers: Tiers | None = None

@@ -58,6 +58,7 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
         "retry": str(scenario.retry),
         **_returning(scenario),
         "patience": _law_text(scenario.patience),
+        **({} if scenario.patience_told == "no" else {"patience_told": scenario.patience_told}),
         "hang_up": scenario.hang_up,
         "cooling_s": scenario.cooling_s,
         "sleep_s": None,

@@ -52,7 +52,8 @@ def test_a_request_is_a_value() -> None:
 
 def test_outcomes_have_the_labels_that_dashboards_rely_on() -> None:
     assert [outcome.label for outcome in Outcome] == [
-        *("served", "queue_full", "queue_timeout", "model_waking", "model_asleep", "draining"),
+        *("served", "queue_full", "queue_timeout", "client_deadline"),
+        *("model_waking", "model_asleep", "draining"),
         *("client_gone_queued", "client_gone_streaming", "upstream_error", "upstream_timeout"),
         *("bad_request", "model_not_found", "body_too_large", "cluster_outage"),
         *("unauthorized", "buffers_full", "request_timeout"),

@@ -207,6 +207,7 @@ def _upstream_json(upstream: UpstreamSettings) -> Json:
         "cap": admission.cap if admission else None,
         "queue": admission.queue if admission else None,
         "queue_timeout_s": admission.queue_timeout_s if admission else None,
+        "heed_client_timeouts": admission.heed_client_timeouts if admission else None,
         "return_places": admission.places_for_returns if admission else None,
         "headroom": admission.headroom if admission else None,
         "connect_timeout_s": upstream.connect_timeout_s,

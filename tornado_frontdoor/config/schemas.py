@@ -185,6 +185,7 @@ class AdmissionTable(Table):
     queue = Whole(0, PLACES_MAX, required=True)
     queue_timeout_s = Number(above=0, most=YEAR_S, required=True)
     return_places = Whole(0, PLACES_MAX)
+    heed_client_timeouts = Flag()
 
 
 class SleepTable(Table):

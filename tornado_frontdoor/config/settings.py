@@ -116,6 +116,7 @@ class AdmissionSettings:
     queue_timeout_s: float
     return_places: int | None = None
     """None: half of the queue."""
+    heed_client_timeouts: bool = True
 
     @property
     def places_for_returns(self) -> int:

@@ -18,12 +18,13 @@ class Outcome(Enum):
     nobody, it ran to its end. The second says where or over what: Q in the queue, D after the
     grant, F a full queue, W waiting for a wake, X shutting down, H the engine's answer, T a
     silence, R the request itself, N a name, B a body, K a key, M memory, O the other front doors,
-    Z an engine that is to sleep on.
+    Z an engine that is to sleep on, L the client's own time limit.
     """
 
     SERVED = ("served", "--")
     QUEUE_FULL = ("queue_full", "PF")
     QUEUE_TIMEOUT = ("queue_timeout", "PQ")
+    CLIENT_DEADLINE = ("client_deadline", "PL")
     MODEL_WAKING = ("model_waking", "PW")
     MODEL_ASLEEP = ("model_asleep", "PZ")
     DRAINING = ("draining", "PX")
@@ -49,6 +50,8 @@ class Reason(Enum):
 
     QUEUE_FULL = "queue_full"
     QUEUE_TIMEOUT = "queue_timeout"
+    CLIENT_DEADLINE = "client_deadline"
+    """It would have left before its turn, by what it says of itself."""
     MODEL_WAKING = "model_waking"
     MODEL_ASLEEP = "model_asleep"
     """The engine sleeps, and is not to be woken: not for this request, or for nobody."""
@@ -73,6 +76,7 @@ class Reason(Enum):
 OUTCOME_OF: dict[Reason, Outcome] = {
     Reason.QUEUE_FULL: Outcome.QUEUE_FULL,
     Reason.QUEUE_TIMEOUT: Outcome.QUEUE_TIMEOUT,
+    Reason.CLIENT_DEADLINE: Outcome.CLIENT_DEADLINE,
     Reason.MODEL_WAKING: Outcome.MODEL_WAKING,
     Reason.MODEL_ASLEEP: Outcome.MODEL_ASLEEP,
     Reason.UPSTREAM_DOWN: Outcome.MODEL_WAKING,

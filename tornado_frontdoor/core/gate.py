@@ -10,7 +10,7 @@ and the wake machine hears how many are inside.
 """
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, sqrt
 
 from tornado_frontdoor.core.admission import AdmissionController, AdmissionEvent, Rejected
 from tornado_frontdoor.core.clock import Clock
@@ -42,7 +42,7 @@ from tornado_frontdoor.core.refusals import (
 )
 from tornado_frontdoor.core.replicas import Engines, Replicas
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, WakeTerms
-from tornado_frontdoor.core.retry_after import DrainRate, WakeEstimates
+from tornado_frontdoor.core.retry_after import ENDS_KNOWN, DrainRate, WakeEstimates
 from tornado_frontdoor.core.return_book import Randomness, ReturnBook
 from tornado_frontdoor.core.room_seat import RoomSeat
 from tornado_frontdoor.core.sleep_config import GateError, SleepConfig
@@ -108,10 +108,14 @@ class Gate(GateReader):
         if counts:
             self._last_request_s = now
         kept = self._kept_from(ticket, now) if self._due else 0
+        caller = ticket.caller
+        bar = None
+        if caller is not None and caller.patience_s < inf:
+            bar = self._bar_of_patience(caller.patience_s, kept, now)
         if self._wake is None:
-            return self._decide(self._admission.arrive(ticket, now, waited_s, None, kept), now)
+            return self._decide(self._admission.arrive(ticket, now, waited_s, bar, kept), now)
         closed = self._close(now)  # first: whom that bars is not let in
-        bar = self._bar(terms)
+        bar = self._bar(terms) or bar
         moves = [*closed, *self._admission.arrive(ticket, now, waited_s, bar, kept)]
         if counts:
             self._wake.touch(now)
@@ -270,6 +274,22 @@ class Gate(GateReader):
             return None
         stray = terms is not None and not terms.wakes and self._admission.paused
         return Reason.MODEL_ASLEEP if stray or wake.standing.asleep else None
+
+    def _bar_of_patience(self, patience_s: float, kept: int, now: float) -> Reason | None:
+        """Return why one is not let into the queue who waits for that long, if so.
+
+        Five of six whom this bars would have left in vain: the last of `place` ends is later than
+        `place` intervals less their root with that chance, if ends come at random. While too few
+        were seen, or the engine is not awake, nobody is barred: for those it is woken, too.
+        """
+        admission, place = self._admission, self._admission.queued + 1
+        limits = admission.limits
+        if not limits.heeds_patience or self._drain_rate.ends < ENDS_KNOWN:
+            return None
+        if place > limits.queue - kept or admission.full_for_s(now) is None:
+            return None
+        wait_s = (place - sqrt(place)) * self._drain_interval_s(now)
+        return Reason.CLIENT_DEADLINE if wait_s > patience_s else None
 
     def _kept_from(self, ticket: Ticket, now: float) -> int:
         """Return how many of the last places are for others than this newcomer."""
@@ -439,8 +459,14 @@ class Gate(GateReader):
         if turned.reason is Reason.MODEL_ASLEEP:
             return self._asleep(self._wake, now)
         limits, weight = self._admission.limits, turned.ticket.weight
+        caller = turned.ticket.caller
         return admission_refusal(
-            turned.reason, self.key, weight, limits, lambda: self._promise_s(turned.ticket, now)
+            turned.reason,
+            self.key,
+            weight,
+            limits,
+            lambda: self._promise_s(turned.ticket, now),
+            inf if caller is None else caller.patience_s,
         )
 
     def _not_awake(self, wake: WakeStateMachine, hold_s: float, now: float) -> Refusal:

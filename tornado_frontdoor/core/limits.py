@@ -27,6 +27,8 @@ class AdmissionLimits:
     """Longest wait for a slot of an awake engine (> 0)."""
     return_places: int = 0
     """How many of the last places are kept for those who come back when they were told (>= 0)."""
+    heeds_patience: bool = True
+    """Whether those are refused at once who would leave before their turn."""
     cooling_limit_s: float = COOLING_LIMIT_S
     """How long a slot stays taken whose engine gives no sign that it has let go (>= 0)."""
 

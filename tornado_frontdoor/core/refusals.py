@@ -1,6 +1,7 @@
 """What a caller is told whom a gate turned away: one refusal for each reason, in no dialect."""
 
 from collections.abc import Callable
+from math import inf
 
 from tornado_frontdoor.core.decisions import EngineState, Reason, Refusal, SleepDepth
 from tornado_frontdoor.core.limits import AdmissionLimits
@@ -27,6 +28,7 @@ def admission_refusal(
     weight: int,
     limits: AdmissionLimits,
     retry_after_s: Callable[[], float],
+    patience_s: float = inf,
 ) -> Refusal:
     """Say why a ticket of that weight was turned away.
 
@@ -44,6 +46,12 @@ def admission_refusal(
             return Refusal(reason, detail, upstream, retry_after_s())
         case Reason.QUEUE_TIMEOUT:
             detail = f"No slot of {upstream} came free within {limits.queue_timeout_s:g} s"
+            return Refusal(reason, detail, upstream, retry_after_s())
+        case Reason.CLIENT_DEADLINE:
+            detail = (
+                f"The wait for a slot of {upstream} would outlast the client's own time limit "
+                f"of {patience_s:g} s"
+            )
             return Refusal(reason, detail, upstream, retry_after_s())
         case Reason.DRAINING:
             detail = "The front door is shutting down"

@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import IntEnum, auto
+from math import inf
 from typing import NamedTuple, NewType, Protocol
 
 UpstreamKey = NewType("UpstreamKey", str)
@@ -73,6 +74,8 @@ class CallerFacts(NamedTuple):
 
     token: Hashable = None
     """Equal for each try of one request, and different from others'; None: not known."""
+    patience_s: float = inf
+    """How long it waits in silence before it leaves, as it says itself."""
 
 
 class TicketState(IntEnum):

@@ -13,6 +13,8 @@ _MANY = 10
 _KEPT_OF_ENDS = 1 - 1 / 32
 _GUESS_COUNTS = 2.0
 """For so many ends counts what was guessed before any was seen."""
+ENDS_KNOWN = 10.0
+"""Of so many ends on, the rate is known well enough to refuse by it."""
 
 
 class DrainRate:

@@ -1,15 +1,22 @@
-"""What gates are told of callers: by what a request is known again when it is sent once more.
+"""What gates are told of callers: by what a request is known again, and how long it waits.
 
 An SDK that tries again sends the same bytes with the same credential. A print of both says no more
 than "the same as before"; it is made when a gate asks for it, which is when somebody was refused.
+
+OpenAI's and Anthropic's SDKs say after how many seconds they give up: in Python after a silence
+(`x-stainless-read-timeout`, and any sign of life begins it anew), in node after a time to the head
+of the answer (`x-stainless-timeout`, which an interim answer does not prolong). 600, the default of
+all of them, says nothing of what a program wants.
 """
 
 from collections.abc import Mapping
 from hashlib import blake2b
+from math import inf
 
 from tornado_frontdoor.core.request import CallerFacts, CanonicalRequest, StoredBody, part_of
 from tornado_frontdoor.surfaces.keys import HEADERS as CREDENTIALS
 
+SDK_DEFAULT_S = 600.0
 PRINTED_BYTES = 65536
 """Of a longer body, its length and so much of its beginning and of its end."""
 
@@ -57,9 +64,26 @@ class RequestToken:
         return self._print
 
 
-def caller_of(headers: Mapping[str, str], request: CanonicalRequest) -> CallerFacts:
+def caller_of(
+    headers: Mapping[str, str], request: CanonicalRequest, patience_s: float = inf
+) -> CallerFacts:
     """Return what a gate may know of who asks; `headers` are the client's, in lower case."""
-    return CallerFacts(token=RequestToken(headers, request))
+    return CallerFacts(RequestToken(headers, request), patience_s)
+
+
+def patience_of(headers: Mapping[str, str]) -> tuple[float, bool]:
+    """Return how long a client waits, as it says itself, and whether any sign of life prolongs it.
+
+    Infinity where it does not say, or says what its SDK says by itself.
+    """
+    for name, prolonged in (("x-stainless-read-timeout", True), ("x-stainless-timeout", False)):
+        if name in headers:
+            try:
+                patience_s = float(headers[name])
+            except ValueError:
+                continue
+            return (patience_s if 0 < patience_s < SDK_DEFAULT_S else inf), prolonged
+    return inf, False
 
 
 def affinity_of(body: bytes | StoredBody) -> bytes:

@@ -28,6 +28,7 @@ def limits_of(settings: UpstreamSettings) -> AdmissionLimits:
         queue=admission.queue,
         queue_timeout_s=admission.queue_timeout_s,
         return_places=admission.places_for_returns,
+        heeds_patience=admission.heed_client_timeouts,
         cooling_limit_s=settings.cooling_limit_s,
     )
 

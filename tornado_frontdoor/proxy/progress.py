@@ -8,11 +8,12 @@ the stream (`early_stream.py`).
 
 import asyncio
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, inf
 from time import monotonic
 from typing import Literal, Protocol
 
 from tornado_frontdoor.core.request import Ticket
+from tornado_frontdoor.proxy.callers import patience_of
 from tornado_frontdoor.proxy.gate_driver import GateDriver
 
 Progress = Literal["known", "asked", "off"]
@@ -21,6 +22,8 @@ FIRST_S = 1.0
 """Who waits for less is told nothing."""
 EVERY_S = 2.0
 TICK_S = 0.5
+TOLD_WITHIN_S = 2 * (EVERY_S + TICK_S)
+"""Who waits longer than that in silence never waits in silence, also on a slow network."""
 
 _PROXIED = ("via", "forwarded", "x-forwarded-for")
 _KNOWN_AGENTS = ("curl/", "python-httpx/", "aiohttp/", "node", "undici", "frontdoor")
@@ -60,6 +63,13 @@ def bears_interim_answers(headers: Mapping[str, str], progress: Progress) -> boo
     if any(name in agent for name in _TAKE_IT_FOR_FINAL):
         return False
     return _KNOWN_HEADER in headers or any(name in agent for name in _KNOWN_AGENTS)
+
+
+def silence_borne_s(headers: Mapping[str, str], progress: Progress) -> float:
+    """Return how long a client waits in the queue; whoever is told its place in time waits on."""
+    patience_s, prolonged = patience_of(headers)
+    told = prolonged and patience_s > TOLD_WITHIN_S and bears_interim_answers(headers, progress)
+    return inf if told else patience_s
 
 
 class PlaceTeller:

@@ -19,8 +19,7 @@ from tornado_frontdoor.core.decisions import (
     Refusal,
 )
 from tornado_frontdoor.core.refusals import DRAINING_RETRY_AFTER_S
-from tornado_frontdoor.core.request import Ticket, TicketState, WakeTerms
-from tornado_frontdoor.proxy.callers import caller_of
+from tornado_frontdoor.core.request import CallerFacts, Ticket, TicketState, WakeTerms
 from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.early_stream import STREAM_HEADERS, EarlyStream
@@ -57,7 +56,7 @@ class Owner(Protocol):
 class ProxiedRequest:
     """One request on its way through a gate to an engine, and the answer on its way back."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - all that a request is, once
         self,
         decoded: DecodedRequest,
         upstream: Upstream,
@@ -66,6 +65,7 @@ class ProxiedRequest:
         record: Record,
         owner: Owner,
         terms: WakeTerms | None = None,
+        caller: CallerFacts | None = None,
     ) -> None:
         self._owner = owner
         self._client = client
@@ -74,7 +74,7 @@ class ProxiedRequest:
         self._translator = decoded.relay
         self._upstream = upstream
         self._terms = terms
-        self._caller = caller_of(client.headers, decoded.request)
+        self._caller = caller
         self._lease = upstream.enter(decoded.request, terms, client.id, self._caller)
         self._transfer: Transfer | None = None
         self._over = False

@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from time import monotonic
 
 from tornado_frontdoor.core.catalog import Catalog
@@ -18,12 +19,18 @@ from tornado_frontdoor.core.decisions import (
     Refusal,
 )
 from tornado_frontdoor.core.printable import printable, quoted
+from tornado_frontdoor.proxy.callers import caller_of
 from tornado_frontdoor.proxy.downstream.browsers import can_come_from_any_page
 from tornado_frontdoor.proxy.downstream.client import Client
 from tornado_frontdoor.proxy.downstream.cors import allowed_origin, may_be_sent, readable_by
 from tornado_frontdoor.proxy.early_stream import wants_early_stream
 from tornado_frontdoor.proxy.large_bodies import LargeBodies
-from tornado_frontdoor.proxy.progress import PlaceTeller, Progress, bears_interim_answers
+from tornado_frontdoor.proxy.progress import (
+    PlaceTeller,
+    Progress,
+    bears_interim_answers,
+    silence_borne_s,
+)
 from tornado_frontdoor.proxy.proxied_request import KEEP_ALIVE_S, ProxiedRequest
 from tornado_frontdoor.proxy.records import Networks, Record, record_of
 from tornado_frontdoor.proxy.telemetry import Telemetry
@@ -260,10 +267,13 @@ class FrontDoor:
             asked = self._telemetry.tracing.begin(record, decoded.request)
             decoded = decoded._replace(request=asked)
         upstream = self.upstreams[decoded.request.upstream]
-        request = ProxiedRequest(decoded, upstream, client, surface, record, self, terms)
-        request.in_stream = decoded.request.stream and wants_early_stream(
+        in_stream = decoded.request.stream and wants_early_stream(
             client.headers, client.target.partition("?")[2], decoded.target.progress, self.progress
         )
+        patience_s = inf if in_stream else silence_borne_s(client.headers, self.progress)
+        caller = caller_of(client.headers, decoded.request, patience_s)
+        request = ProxiedRequest(decoded, upstream, client, surface, record, self, terms, caller)
+        request.in_stream = in_stream
         self.under_way.add(request)
         request.enter()
         if request.in_stream:

@@ -66,6 +66,7 @@ _WITHOUT_SLOT = frozenset({"/tokenize", "/detokenize"})
 _TYPE: dict[Reason, tuple[str, str]] = {
     Reason.QUEUE_FULL: ("overloaded", "The queue for this upstream is full"),
     Reason.QUEUE_TIMEOUT: ("overloaded", "No slot came free in time"),
+    Reason.CLIENT_DEADLINE: ("overloaded", "The wait would outlast the client's time limit"),
     Reason.MODEL_WAKING: ("model_waking", "The model is waking"),
     Reason.MODEL_ASLEEP: ("model_asleep", "The model sleeps"),
     Reason.UPSTREAM_DOWN: ("model_waking", "The model's engine is restarting"),

@@ -10,6 +10,7 @@ LONGEST_RETRY_AFTER_MS = 59_000
 STATUS: dict[Reason, int] = {
     Reason.QUEUE_FULL: 503,
     Reason.QUEUE_TIMEOUT: 503,
+    Reason.CLIENT_DEADLINE: 503,
     Reason.MODEL_WAKING: 503,
     Reason.MODEL_ASLEEP: 503,
     Reason.UPSTREAM_DOWN: 503,

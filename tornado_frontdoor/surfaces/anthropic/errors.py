@@ -45,7 +45,12 @@ _IN_BAND = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_BUSY = (Reason.QUEUE_FULL, Reason.QUEUE_TIMEOUT, Reason.BUFFERS_FULL)
+_BUSY = (
+    Reason.QUEUE_FULL,
+    Reason.QUEUE_TIMEOUT,
+    Reason.CLIENT_DEADLINE,
+    Reason.BUFFERS_FULL,
+)
 
 # Wordings of vLLM, newest first: longest prompt it takes (`most`), size of this one (`size`).
 _OVERLONG = (
