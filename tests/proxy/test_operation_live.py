@@ -170,7 +170,9 @@ def test_the_gauges_of_the_process_follow_what_is_open() -> None:
             wires = [await door.begin(CHAT, chat()) for _ in range(5)]
             await door.inside(5, 0)
             crowded = await samples(door)
-            assert all(crowded[name] >= before[name] + 5 for name in names)
+            # The tasks are the stand-in's, one for each connection: a client of ours takes none.
+            assert crowded["process_open_fds"] >= before["process_open_fds"] + 10
+            assert crowded["frontdoor_asyncio_tasks"] <= before["frontdoor_asyncio_tasks"] + 5
             for wire in wires:
                 wire.leave()
             await door.at_rest()

@@ -86,7 +86,7 @@ class Telemetry:
         ProcessCollector(registry=self.registry)
         Gauge(
             "frontdoor_asyncio_tasks",
-            "Tasks on the event loop now: one for each connection of a client, and few besides",
+            "Tasks on the event loop now: a few, however many clients there are",
             registry=self.registry,
         ).set_function(_count_tasks)
         self._requests = Counter(

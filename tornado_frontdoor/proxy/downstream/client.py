@@ -18,13 +18,13 @@ from termios import TIOCOUTQ
 from time import monotonic
 from typing import Any
 
-from tornado.http1connection import HTTP1Connection
-from tornado.httputil import HTTPHeaders, RequestStartLine
 from tornado.iostream import SSLIOStream, StreamClosedError
 
 from tornado_frontdoor.proxy.downstream.body_store import ReceivedBody
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher, is_gone
-from tornado_frontdoor.proxy.downstream.heads import REASONS, new_request_id, plain
+from tornado_frontdoor.proxy.downstream.heads import REASONS, new_request_id
+from tornado_frontdoor.proxy.downstream.http1 import ClientConnection
+from tornado_frontdoor.proxy.downstream.request_head import RequestHead
 from tornado_frontdoor.surfaces.base import Document, Headers
 from tornado_frontdoor.surfaces.keys import Key
 
@@ -81,13 +81,12 @@ class Client:
 
     def __init__(
         self,
-        connection: HTTP1Connection,
-        request: RequestStartLine,
-        headers: HTTPHeaders,
+        connection: ClientConnection,
+        head: RequestHead,
         place: "ListenerContext",
     ) -> None:
         self._connection = connection
-        self._request = request
+        self._request = head
         self._departures = place.departures
         self._unsent = place.unsent
         self._sent: asyncio.Future[None] | None = None
@@ -101,7 +100,7 @@ class Client:
         self._descriptor = connection.stream.socket.fileno()
         self.id = new_request_id()
         self.arrived_s = monotonic()
-        self.headers = plain(headers)
+        self.headers = head.headers
         self.found: Any = None
         """Whatever the service learned from the head and wants back with the body."""
         self.key: Key | None = None
@@ -130,12 +129,12 @@ class Client:
     @property
     def target(self) -> str:
         """The request's target as it was sent."""
-        return self._request.path
+        return self._request.target
 
     @property
     def address(self) -> str:
         """Where the connection comes from."""
-        return str(self._connection.context)
+        return self._connection.remote_ip
 
     @property
     def committed(self) -> bool:
@@ -146,7 +145,7 @@ class Client:
 
     def watch(self) -> None:
         """Notice from now on that the client leaves; until `finish` or `cut`."""
-        self._connection.set_close_callback(self._left)
+        self._connection.on_close(self._left)
         self._departures.watch(self._descriptor, self._left)
 
     def is_still_there(self) -> bool:
@@ -211,12 +210,11 @@ class Client:
         self._chunked = self._left_bytes is None and self._request.version == "HTTP/1.1"
         if self._chunked:
             lines.append(("Transfer-Encoding", "chunked"))
-            self._connection.stream.set_nodelay(True)  # a token is not held back for the next
         elif not bodiless and length is not None:
             lines.append(("Content-Length", str(length)))
         elif not bodiless:
             # HTTP/1.0: the end of the connection is the end of the body
-            self._connection._disconnect_on_finish = True  # noqa: SLF001
+            self._connection.keeps_alive = False
         self._head = self._render_head(status, lines)
         self._loop.call_soon(self._flush_head)
 
@@ -290,8 +288,7 @@ class Client:
         self.status = status
         lines = [f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}\r\n"]
         lines += [f"{name}: {value}\r\n" for name, value in (*headers, *self.extra)]
-        # _disconnect_on_finish is what Tornado made of the request's version and Connection header
-        if self._connection._disconnect_on_finish:  # noqa: SLF001
+        if not self._connection.keeps_alive:
             lines.append("Connection: close\r\n")
         elif self._request.version == "HTTP/1.0":
             lines.append("Connection: keep-alive\r\n")

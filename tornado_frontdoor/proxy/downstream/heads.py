@@ -4,8 +4,6 @@ from http import HTTPStatus
 from secrets import token_hex
 from time import time_ns
 
-from tornado.httputil import HTTPHeaders
-
 from tornado_frontdoor.surfaces.base import Document
 
 REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -14,17 +12,6 @@ REASONS = {status.value: status.phrase for status in HTTPStatus}
 def new_request_id() -> str:
     """Return an id that sorts by time: 12 hex digits of milliseconds, 14 of chance."""
     return f"{time_ns() // 1_000_000:012x}{token_hex(7)}"
-
-
-def plain(headers: HTTPHeaders) -> dict[str, str]:
-    """Return the headers by lower-case name; one that comes several times is joined by commas."""
-    plain: dict[str, str] = {}
-    for name, value in headers.get_all():
-        folded = name.lower()
-        if folded in plain:
-            return {name.lower(): joined for name, joined in headers.items()}
-        plain[folded] = value
-    return plain
 
 
 def last_answer(document: Document, request_id: str) -> bytes:

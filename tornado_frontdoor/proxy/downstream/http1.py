@@ -4,25 +4,30 @@ What Tornado reads is read here where it would cut without a word or read on whe
 read two requests: heads that are too long or are no HTTP, a `Host` that is missing or doubled,
 chunks with extensions and trailers. Whatever is refused here is answered once, with an id and a
 line, and the connection is closed: where the next request would begin is not known any more.
+
+A connection is a small machine (`_step` is its state) that runs as far as the bytes go which its
+stream holds. While a request is answered nothing is read but what shows that the client left.
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from socket import SHUT_WR
-from typing import Any, Protocol
+from typing import Protocol
 
-from tornado.http1connection import HTTP1Connection, HTTP1ServerConnection
-from tornado.httputil import (
-    HTTPHeaders,
-    HTTPInputError,
-    HTTPMessageDelegate,
-    HTTPServerConnectionDelegate,
-    RequestStartLine,
-    parse_request_start_line,
+from tornado.iostream import IOStream, StreamClosedError
+
+from tornado_frontdoor.proxy.downstream.request_head import (
+    Malformed,
+    RequestHead,
+    read_head,
 )
-from tornado.iostream import IOStream, StreamClosedError, UnsatisfiableReadError
+from tornado_frontdoor.proxy.downstream.streams import (
+    BODY_READ_BYTES,
+    HEAD_READ_BYTES,
+    FedStream,
+)
 
 LOG = logging.getLogger("frontdoor")
 
@@ -35,23 +40,14 @@ DRAIN_BYTES = 1024 * 1024
 """How much of what lies unread is thrown away at the end: with bytes unread a close is a reset,
 which can overtake the answer."""
 
-_END_OF_HEAD = rb"\r?\n\r?\n"
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r\n")
 _TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n")
 
 
-class Malformed(Exception):  # noqa: N818 - what came is no request
-    """What came is no HTTP request; the message says why, `status` is what it is answered with."""
-
-    def __init__(self, why: str, status: int = 400) -> None:
-        super().__init__(why)
-        self.status = status
-
-
 class Delegate(Protocol):
-    """Who takes one request, by Tornado's verbs and one more."""
+    """Who takes one request."""
 
-    def headers_received(self, start_line: RequestStartLine, headers: HTTPHeaders) -> None:
+    def headers_received(self, head: RequestHead) -> None:
         """Take the head."""
         ...
 
@@ -72,155 +68,315 @@ class Delegate(Protocol):
         ...
 
 
-class RequestConnection(HTTP1Connection):
-    """One request on a connection. Lives as long as its answer is not finished."""
+class RequestHost(Protocol):
+    """Whose connections they are."""
 
-    async def serve(self, delegate: Any) -> bool:
-        """Read a request and wait for its answer; False: the connection is over."""
-        known = False
+    def start_request(self, connection: "ClientConnection") -> Delegate:
+        """Return who takes the next request of a connection."""
+        ...
+
+    def is_idle(self, connection: "ClientConnection") -> None:
+        """Take that a connection awaits a request."""
+        ...
+
+    def on_close(self, connection: "ClientConnection") -> None:
+        """Take that a connection is over."""
+        ...
+
+
+class ClientConnection:
+    """One connection of a client. What is public is for whoever answers the request it is at."""
+
+    __slots__ = (
+        "_delegate",
+        "_host",
+        "_left_bytes",
+        "_looked_bytes",
+        "_on_close",
+        "_read_finished",
+        "_sent",
+        "_step",
+        "_taking",
+        "_work_bytes",
+        "_write_finished",
+        "keeps_alive",
+        "remote_ip",
+        "stream",
+    )
+
+    def __init__(self, stream: FedStream, remote_ip: str, host: RequestHost) -> None:
+        self.stream = stream
+        self.remote_ip = remote_ip
+        self.keeps_alive = True
+        """It may serve another request after this one."""
+        self._host = host
+        self._delegate: Delegate | None = None
+        """Who takes the request that is coming in; nobody before its head is whole."""
+        self._on_close: Callable[[], None] | None = None
+        self._sent: asyncio.Future[None] | None = None
+        self._taking: asyncio.Future[None] | None = None
+        """What a piece of a body is waited for with."""
+        self._left_bytes = 0
+        self._looked_bytes = 0
+        self._work_bytes = 0
+        self._read_finished = self._write_finished = False
+        self._step = ClientConnection._read_head
+        stream.set_nodelay(True)  # whatever is sent is meant to leave
+        stream.on_bytes = self._run
+        stream.set_close_callback(self._closed)
+        host.is_idle(self)
+        stream.want()
+
+    # For whoever answers
+
+    def on_close(self, call: Callable[[], None] | None) -> None:
+        """Call once when the client closes while its request is answered."""
+        self._on_close = call
+
+    def write(self, data: bytes) -> "asyncio.Future[None]":
+        """Send; the next request is read when that has left."""
         try:
-            data = await self.stream.read_until_regex(_END_OF_HEAD, HEAD_BYTES)
-            start_line, headers = self._take_head(data)
-            known = True
-            delegate.headers_received(start_line, headers)
-            if headers.get("Expect", "").lower() == "100-continue" and not self._write_finished:
-                self.stream.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            await self._take_body(headers, delegate)
-            self._read_finished = True
-            known = False
-            if not self._write_finished:
-                delegate.finish()
-            if not self._finish_future.done() and not self.stream.closed():
-                self.stream.set_close_callback(self._on_connection_close)
-                await self._finish_future
-        except Malformed as error:
-            say_and_close(self.stream, delegate.malformed(error.status, str(error)))
-            self.close()
-            return False
-        finally:
-            if known:
-                delegate.on_connection_close()
-            self._clear_callbacks()
-        return not self.stream.closed()
+            self._sent = self.stream.write(data)
+        except StreamClosedError:
+            self._sent = asyncio.get_running_loop().create_future()
+            self._sent.cancel()
+        return self._sent
 
-    def _take_head(self, data: bytes) -> tuple[RequestStartLine, HTTPHeaders]:
-        try:
-            first, headers = self._parse_headers(data)
-            start_line = parse_request_start_line(first)
-        except HTTPInputError as error:
-            raise Malformed(f"The head is malformed: {error}") from error
-        hosts = headers.get_list("Host")
-        if len(hosts) > 1 or (start_line.version == "HTTP/1.1" and not hosts):
-            raise Malformed("There must be one Host")
-        if start_line.version == "HTTP/1.0" and "Transfer-Encoding" in headers:
-            raise Malformed("HTTP/1.0 has no Transfer-Encoding")
-        self._request_start_line, self._request_headers = start_line, headers
-        self._disconnect_on_finish = not self._can_keep_alive(start_line, headers)
-        return start_line, headers
-
-    async def _take_body(self, headers: HTTPHeaders, delegate: HTTPMessageDelegate) -> None:
-        try:
-            body = self._read_body(0, headers, delegate)
-        except HTTPInputError as error:
-            raise Malformed(f"The length of the body is not clear: {error}") from error
-        if body is None:
-            return
-        if self._body_timeout is None:
-            await body
-            return
-        try:
-            async with asyncio.timeout(self._body_timeout):
-                await body
-        except TimeoutError:
-            self.close()
-            raise StreamClosedError from None
-
-    async def _read_chunked_body(self, delegate: HTTPMessageDelegate) -> None:
-        stream = self.stream
-        work_bytes = 0
-        while True:
-            line = await stream.read_until(b"\r\n", max_bytes=CHUNK_LINE_BYTES)
-            size = _SIZE.fullmatch(line)
-            if size is None:
-                raise Malformed("A chunk of the body has no size")
-            left_bytes = int(size[1], 16)
-            if left_bytes == 0:
-                await self._read_trailers()
-                return
-            work_bytes += 1024
-            while left_bytes:
-                piece = await stream.read_bytes(min(left_bytes, 65536), partial=True)
-                left_bytes -= len(piece)
-                work_bytes += len(piece)
-                if not self._write_finished and (taking := delegate.data_received(piece)):
-                    await taking
-                if work_bytes >= STEP_BYTES:
-                    work_bytes = 0
-                    await asyncio.sleep(0)
-            if await stream.read_bytes(2) != b"\r\n":
-                raise Malformed("A chunk of the body is longer than its size")
-
-    async def _read_trailers(self) -> None:
-        """Read what follows the last chunk; nothing in it is meant for an engine."""
-        left_bytes = TRAILERS_BYTES
-        while (line := await self.stream.read_until(b"\r\n", max_bytes=left_bytes)) != b"\r\n":
-            left_bytes -= len(line)
-            if left_bytes <= 2 or not _TRAILER.fullmatch(line):
-                raise Malformed("The body ends with a trailer that is none, or with too many")
-
-
-class ServerConnection(HTTP1ServerConnection):
-    """Serves the requests of one connection, one after the other."""
-
-    async def _server_request_loop(self, delegate: HTTPServerConnectionDelegate) -> None:
-        # Tornado's stream closes itself when a head is too long; what it asks to know that is ours.
-        vars(self.stream)["_check_max_bytes"] = self._check_head
-        try:
-            while True:
-                connection = RequestConnection(self.stream, False, self.params, self.context)
-                self._request: Any = delegate.start_request(self, connection)
-                try:
-                    if not await connection.serve(self._request):
-                        return
-                except (StreamClosedError, UnsatisfiableReadError, asyncio.CancelledError):
-                    return
-                except Exception:
-                    LOG.exception("a connection was closed by a fault of ours")
-                    connection.close()
-                    return
-                await asyncio.sleep(0)
-        finally:
-            del vars(self.stream)["_check_max_bytes"], self._request
-            delegate.on_close(self)
-
-    def _check_head(self, wanted: bytes | re.Pattern[bytes], size_bytes: int) -> None:
-        """Look at what has come of a head; raises UnsatisfiableReadError, and it is closed."""
-        stream = self.stream
-        most_bytes = stream._read_max_bytes  # noqa: SLF001 - what Tornado's own check reads
-        if isinstance(wanted, bytes):
-            if most_bytes is not None and size_bytes > most_bytes:
-                raise UnsatisfiableReadError
-            return
-        first = stream._read_buffer[0]  # noqa: SLF001
-        if size_bytes > HEAD_BYTES:
-            status, why = 431, f"The head is longer than {HEAD_BYTES >> 10} KiB"
-        elif not 0x21 <= first <= 0x7E and first not in b"\r\n":
-            status, why = 400, "This is no HTTP, and perhaps TLS: here plain HTTP is spoken"
+    def finish(self) -> None:
+        """Take that the answer is over: the next request may come."""
+        self._write_finished = True
+        if not self._read_finished:
+            self.keeps_alive = False  # only the end of the connection ends what still comes in
+        if self._sent is None or self._sent.done():
+            self._answered()
         else:
+            self._sent.add_done_callback(lambda _: self._answered())
+
+    def close(self) -> None:
+        """Close now; whoever answers is not told."""
+        self._on_close = None
+        self.stream.close()
+
+    # Requests, one after another
+
+    def _run(self) -> None:
+        """Go as far as the bytes go that are there."""
+        try:
+            while self._step(self):
+                pass
+        except Malformed as error:
+            self.say_and_close(error.status, str(error))
+        except Exception:
+            LOG.exception("a connection was closed by a fault of ours")
+            self.close()
+
+    def _answered(self) -> None:
+        self._delegate = self._on_close = self._sent = self._taking = None
+        stream = self.stream
+        if stream.closed():
             return
-        # The stream closes itself now, and asks once more while it does: that says nothing again.
-        _say(stream, self._request.malformed(status, why))
-        raise UnsatisfiableReadError
+        if not self.keeps_alive:
+            stream.close()
+            return
+        self._read_finished = self._write_finished = False
+        self._step = ClientConnection._read_head
+        self._looked_bytes = 0
+        self._host.is_idle(self)
+        if stream.held_bytes:
+            # The others first: a client may have sent a thousand requests at once.
+            asyncio.get_running_loop().call_soon(self._resume)
+        else:
+            stream.want()
+
+    def _resume(self) -> None:
+        if self.stream.closed():
+            return
+        self.stream.want()
+        self._run()
+
+    def _closed(self) -> None:
+        """The stream is closed, by whomever."""
+        self._step = ClientConnection._wait
+        self.stream.forget()
+        delegate, self._delegate = self._delegate, None
+        on_close, self._on_close = self._on_close, None
+        try:
+            if delegate is not None and not self._read_finished:
+                delegate.on_connection_close()
+            if on_close is not None:
+                on_close()
+        finally:
+            self._host.on_close(self)
+
+    def say_and_close(self, status: int, why: str) -> None:
+        """Answer what is no request, and close."""
+        delegate = self._delegate or self._host.start_request(self)
+        last = delegate.malformed(status, why)
+        if not self.stream.closed():
+            _say(self.stream, last)
+            self.close()
+
+    # States: each tells whether there may be more to do
+
+    def _wait(self) -> bool:
+        return False
+
+    def _read_head(self) -> bool:
+        stream = self.stream
+        held = stream.held
+        if not held:
+            return False
+        end = _end_of_head(held, self._looked_bytes)
+        _check_head(held[0], end or len(held))
+        if not end:
+            self._looked_bytes = len(held)
+            return False
+        self._looked_bytes = 0
+        head = read_head(stream.take(end))
+        self.keeps_alive = head.keeps_alive
+        self._delegate = delegate = self._host.start_request(self)
+        delegate.headers_received(head)
+        if stream.closed():
+            return False
+        if head.unclear is not None:
+            raise Malformed(f"The length of the body is not clear: {head.unclear}")
+        if head.headers.get("expect", "").lower() == "100-continue" and not self._write_finished:
+            stream.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._left_bytes = head.length_bytes
+        if head.chunked:
+            self._work_bytes = 0
+            self._step = ClientConnection._read_chunk_size
+        elif head.length_bytes:
+            self._step = ClientConnection._read_fixed
+        else:
+            return self._whole()
+        return True
+
+    def _read_fixed(self) -> bool:
+        """Read a body of a told length."""
+        return self._read_piece() if self._left_bytes else self._whole()
+
+    def _read_chunk_size(self) -> bool:
+        line = self._take_line(CHUNK_LINE_BYTES)
+        if line is None:
+            return False
+        size = _SIZE.fullmatch(line)
+        if size is None:
+            raise Malformed("A chunk of the body has no size")
+        self._work_bytes += 1024
+        self._left_bytes = int(size[1], 16)
+        if self._left_bytes:
+            self._step = ClientConnection._read_chunk
+        else:
+            self._left_bytes = TRAILERS_BYTES
+            self._step = ClientConnection._read_trailer
+        return True
+
+    def _read_chunk(self) -> bool:
+        if self._left_bytes:
+            return self._read_piece()
+        self._step = ClientConnection._read_end_of_chunk
+        if self._work_bytes < STEP_BYTES:
+            return True
+        self._work_bytes = 0
+        self.stream.want_no_more()
+        asyncio.get_running_loop().call_soon(self._resume)
+        return False
+
+    def _read_end_of_chunk(self) -> bool:
+        if self.stream.held_bytes < 2:
+            return False
+        if self.stream.take(2) != b"\r\n":
+            raise Malformed("A chunk of the body is longer than its size")
+        self._step = ClientConnection._read_chunk_size
+        return True
+
+    def _read_trailer(self) -> bool:
+        """Read a line of what follows the last chunk; nothing in it is meant for an engine."""
+        line = self._take_line(self._left_bytes)
+        if line is None:
+            return False
+        if line == b"\r\n":
+            return self._whole()
+        self._left_bytes -= len(line)
+        if self._left_bytes <= 2 or not _TRAILER.fullmatch(line):
+            raise Malformed("The body ends with a trailer that is none, or with too many")
+        return True
+
+    # How
+
+    def _read_piece(self) -> bool:
+        """Hand on what is there of a body, or of a chunk; False: there is nothing, or wait."""
+        stream = self.stream
+        size_bytes = min(stream.held_bytes, self._left_bytes, BODY_READ_BYTES)
+        if not size_bytes:
+            return False
+        piece = stream.take(size_bytes)
+        self._left_bytes -= size_bytes
+        self._work_bytes += size_bytes
+        if self._left_bytes > HEAD_READ_BYTES:
+            stream.read_chunk_size = BODY_READ_BYTES
+        if not self._write_finished:
+            assert self._delegate is not None
+            taking = self._delegate.data_received(piece)
+            if taking is not None:
+                stream.want_no_more()
+                self._taking = asyncio.ensure_future(self._wait_for(taking))
+                return False
+        return not stream.closed()
+
+    async def _wait_for(self, taking: Awaitable[None]) -> None:
+        try:
+            await taking
+        except Exception:
+            LOG.exception("a connection was closed by a fault of ours")
+            self.close()
+        self._resume()
+
+    def _take_line(self, most_bytes: int) -> bytes | None:
+        """Take a line with its end; None: it is not there yet. Closes where it is too long."""
+        stream = self.stream
+        end = stream.held.find(b"\r\n", max(0, self._looked_bytes - 1)) + 2
+        if (end if end > 1 else stream.held_bytes) > most_bytes:
+            stream.close()
+            return None
+        if end < 2:
+            self._looked_bytes = stream.held_bytes
+            return None
+        self._looked_bytes = 0
+        return stream.take(end)
+
+    def _whole(self) -> bool:
+        self._read_finished = True
+        self._step = ClientConnection._wait
+        self.stream.want_no_more()
+        self.stream.read_chunk_size = HEAD_READ_BYTES
+        if not self._write_finished:
+            assert self._delegate is not None
+            self._delegate.finish()
+        return False
 
 
-def say_and_close(stream: IOStream, last: bytes) -> None:
-    """Send the last words of a connection and close it, so that they are not lost in a reset."""
-    if not stream.closed():
-        _say(stream, last)
-        stream.close()
+def _end_of_head(held: bytearray, looked_bytes: int) -> int:
+    """Return where the empty line ends that ends a head, with a bare LF or a CRLF; 0: nowhere."""
+    start = max(0, looked_bytes - 2)
+    end = held.find(b"\n\r\n", start)
+    bare = held.find(b"\n\n", start, end + 1 if end >= 0 else len(held))
+    if bare >= 0:
+        return bare + 2
+    return end + 3 if end >= 0 else 0
+
+
+def _check_head(first: int, size_bytes: int) -> None:
+    """Look at what has come of a head; raises Malformed."""
+    if size_bytes > HEAD_BYTES:
+        raise Malformed(f"The head is longer than {HEAD_BYTES >> 10} KiB", 431)
+    if not 0x21 <= first <= 0x7E and first not in b"\r\n":
+        raise Malformed("This is no HTTP, and perhaps TLS: here plain HTTP is spoken")
 
 
 def _say(stream: IOStream, last: bytes) -> None:
+    """Send the last words of a connection, so that they are not lost in a reset by its close."""
     if not last:
         return
     try:

@@ -6,27 +6,18 @@ because a connection that is closed with bytes unread resets what was sent on it
 
 import asyncio
 from collections.abc import Awaitable
-from sys import maxsize
 from time import monotonic
-from typing import NamedTuple, Protocol
-
-from tornado.http1connection import HTTP1Connection
-from tornado.httputil import (
-    HTTPConnection,
-    HTTPHeaders,
-    HTTPMessageDelegate,
-    RequestStartLine,
-    ResponseStartLine,
-)
+from typing import Protocol
 
 from tornado_frontdoor.core.decisions import Reason, Refusal
 from tornado_frontdoor.proxy.downstream.body_store import BodyStore, ReceivedBody
 from tornado_frontdoor.proxy.downstream.client import Client, ListenerContext
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher
 from tornado_frontdoor.proxy.downstream.heads import last_answer, new_request_id
-from tornado_frontdoor.proxy.downstream.http1 import say_and_close
+from tornado_frontdoor.proxy.downstream.http1 import ClientConnection
 from tornado_frontdoor.proxy.downstream.limits import ConnectionLimits
-from tornado_frontdoor.proxy.downstream.server import ConnectionHost, RemoteEnd
+from tornado_frontdoor.proxy.downstream.request_head import RequestHead
+from tornado_frontdoor.proxy.downstream.server import ConnectionHost
 from tornado_frontdoor.surfaces.base import Document
 
 SWEEP_S = 5.0
@@ -70,15 +61,6 @@ class Service(Protocol):
         ...
 
 
-class Idle(NamedTuple):
-    """A connection without a request, since when, and when the first byte of a head was seen."""
-
-    connection: HTTP1Connection
-    incoming: "Incoming"
-    since_s: float
-    head_since_s: float | None = None
-
-
 class Listener(ConnectionHost):
     """Makes a Client of each request on its connections and hands it to the service."""
 
@@ -94,8 +76,10 @@ class Listener(ConnectionHost):
         self.place = ListenerContext(departures, service.write_stall_timeout_s)
         self.limits = limits
         self.store = store
-        self._idle: dict[object, Idle] = {}
-        """By connection, longest idle first."""
+        self._idle: dict[ClientConnection, float] = {}
+        """Connections without a request, and since when, longest idle first."""
+        self._begun: dict[ClientConnection, float] = {}
+        """Those of which the first bytes of a head were seen, and since when."""
         self._unfinished: dict[Incoming, float] = {}
         """Bodies that still come in, and when they were last heard of, longest silent first."""
         self._by_address: dict[str, int] = {}
@@ -107,27 +91,28 @@ class Listener(ConnectionHost):
         """How many connections there may be."""
         return self.limits.max_connections
 
-    def start_request(
-        self, server_conn: object, request_conn: HTTPConnection
-    ) -> HTTPMessageDelegate:
-        """Take a new request on a connection."""
-        assert isinstance(request_conn, HTTP1Connection)
-        incoming = Incoming(self, request_conn, server_conn)
-        self._idle[server_conn] = Idle(request_conn, incoming, monotonic())
-        return incoming
+    def is_idle(self, connection: ClientConnection) -> None:
+        """A connection awaits a request."""
+        self._idle[connection] = monotonic()
 
-    def on_close(self, server_conn: object) -> None:
+    def start_request(self, connection: ClientConnection) -> "Incoming":
+        """A head has come in on a connection that was idle."""
+        self._no_longer_idle(connection)
+        return Incoming(self, connection)
+
+    def on_close(self, connection: ClientConnection) -> None:
         """Forget a connection that is closed."""
-        self._idle.pop(server_conn, None)
-        self.connections.discard(server_conn)
+        self._no_longer_idle(connection)
+        self.connections.pop(connection, None)
 
     def handshake_failed(self) -> None:
         """A TLS handshake came to nothing."""
         self.service.handshake_failed()
 
-    def begun(self, server_conn: object) -> None:
-        """A request's head has come in on a connection that was idle."""
-        self._idle.pop(server_conn, None)
+    def _no_longer_idle(self, connection: ClientConnection) -> None:
+        self._idle.pop(connection, None)
+        if self._begun:
+            self._begun.pop(connection, None)
 
     def close(self) -> None:
         """Stop looking after connections."""
@@ -183,12 +168,12 @@ class Listener(ConnectionHost):
 
     def make_room(self) -> bool:
         """Close who is idle for longest, else whose body is silent for longest."""
-        for server_conn, idle in self._idle.items():
-            if idle.since_s > monotonic() - SPARED_S:
+        for connection, since_s in self._idle.items():
+            if since_s > monotonic() - SPARED_S:
                 break
-            del self._idle[server_conn]
-            self.connections.discard(server_conn)
-            idle.connection.close()
+            self._no_longer_idle(connection)
+            self.connections.pop(connection, None)
+            connection.close()
             return True
         silent = self._most_silent()
         if silent is None:
@@ -199,24 +184,24 @@ class Listener(ConnectionHost):
 
     def close_idle(self) -> None:
         """Close all connections on which nothing is under way."""
-        for server_conn, idle in [*self._idle.items()]:
-            if not idle.connection.stream._read_buffer_size:  # noqa: SLF001 - no public name
-                self.begun(server_conn)
-                idle.connection.close()
+        for connection in [*self._idle]:
+            if not connection.stream.held_bytes:
+                self._no_longer_idle(connection)
+                connection.close()
 
     def sweep(self) -> None:
         """Let go whose time is over. One timer for all: Tornado's costs a task a request."""
         now_s = monotonic()
-        for server_conn, idle in list(self._idle.items()):
-            if idle.since_s <= now_s - self.limits.idle_timeout_s:
-                self.begun(server_conn)
-                idle.connection.close()
-            elif idle.head_since_s is None:
-                if idle.connection.stream._read_buffer_size:  # noqa: SLF001 - it has no public name
-                    self._idle[server_conn] = idle._replace(head_since_s=now_s)
-            elif idle.head_since_s <= now_s - self.limits.head_timeout_s:
-                self.begun(server_conn)
-                say_and_close(idle.connection.stream, idle.incoming.malformed(408, _TOO_SLOW))
+        for connection, since_s in list(self._idle.items()):
+            begun_s = self._begun.get(connection)
+            if since_s <= now_s - self.limits.idle_timeout_s:
+                self._no_longer_idle(connection)
+                connection.close()
+            elif begun_s is None:
+                if connection.stream.held_bytes:
+                    self._begun[connection] = now_s
+            elif begun_s <= now_s - self.limits.head_timeout_s:
+                connection.say_and_close(408, _TOO_SLOW)
         for incoming, heard_s in list(self._unfinished.items()):
             if heard_s > now_s - self.limits.body_timeout_s:
                 break
@@ -233,15 +218,12 @@ class Listener(ConnectionHost):
         self._arm_sweep()
 
 
-class Incoming(HTTPMessageDelegate):
+class Incoming:
     """Collects one request."""
 
-    def __init__(
-        self, listener: Listener, connection: HTTP1Connection, server_conn: object
-    ) -> None:
+    def __init__(self, listener: Listener, connection: ClientConnection) -> None:
         self._listener = listener
         self._connection = connection
-        self._server_conn = server_conn
         self._client: Client | None = None
         self._body = ReceivedBody(listener.store.memory)
         self._refused = False
@@ -250,36 +232,22 @@ class Incoming(HTTPMessageDelegate):
     @property
     def address(self) -> str:
         """Where it comes from."""
-        peer = self._connection.context
-        assert isinstance(peer, RemoteEnd)
-        return peer.remote_ip
+        return self._connection.remote_ip
 
-    def headers_received(
-        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
-    ) -> None:
+    def headers_received(self, head: RequestHead) -> None:
         """Take the head; what can be refused by it alone is refused now."""
-        assert isinstance(start_line, RequestStartLine)
         service = self._listener.service
-        self._listener.begun(self._server_conn)
-        if self._connection.stream.closed():
-            return  # left, with this request still in our buffer: nobody waits for its answer
         if self._listener.place.last:
-            self._connection._disconnect_on_finish = True  # noqa: SLF001 - it has no public name
-        self._client = Client(self._connection, start_line, headers, self._listener.place)
-        # The limit is ours to enforce: Tornado would cut the connection without an answer.
-        self._connection.set_max_body_size(1 << 62)
-        document = service.turn_away(self._client)
-        length_bytes = _content_length(headers)
-        if document is None and length_bytes > service.max_body_bytes:
-            document = service.refuse_body(self._client, Reason.BODY_TOO_LARGE)
+            self._connection.keeps_alive = False
+        self._client = client = Client(self._connection, head, self._listener.place)
+        document = service.turn_away(client)
+        if document is None and head.length_bytes > service.max_body_bytes:
+            document = service.refuse_body(client, Reason.BODY_TOO_LARGE)
         if document is not None:
-            headers.pop("Expect", None)  # or Tornado would say "100 Continue" after our answer
+            head.headers.pop("expect", None)  # or "100 Continue" would be said after our answer
             self._answer(document)
         # Most bodies have come in with their head; only one that has not is looked after.
-        elif (
-            length_bytes > self._connection.stream._read_buffer_size  # noqa: SLF001
-            or "Transfer-Encoding" in headers
-        ):
+        elif head.chunked or head.length_bytes > self._connection.stream.held_bytes:
             self._listener.unfinished(self)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
@@ -331,7 +299,6 @@ class Incoming(HTTPMessageDelegate):
 
     def malformed(self, status: int, why: str) -> bytes:
         """Return the answer to what is no request; empty where it was answered already."""
-        self._listener.begun(self._server_conn)
         if self._refused:
             return b""
         self._refused = True
@@ -366,10 +333,3 @@ class Incoming(HTTPMessageDelegate):
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-
-
-def _content_length(headers: HTTPHeaders) -> int:
-    value = headers.get("Content-Length", "0")
-    if not (value.isdecimal() and value.isascii()):
-        return 0  # Tornado refuses it
-    return int(value) if len(value) < len(str(maxsize)) else maxsize

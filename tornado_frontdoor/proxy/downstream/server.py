@@ -11,16 +11,15 @@ import errno
 import logging
 import os
 import socket
-from ssl import SSLContext, SSLEOFError, SSLError
+from ssl import SSL_ERROR_EOF, SSLContext, SSLEOFError, SSLError
 
-from tornado.http1connection import HTTP1ConnectionParameters, HTTP1ServerConnection
-from tornado.httputil import HTTPServerConnectionDelegate
 from tornado.iostream import IOStream, SSLIOStream
-from tornado.netutil import bind_sockets
+from tornado.netutil import bind_sockets, ssl_wrap_socket
 from tornado.tcpserver import TCPServer
 
 from tornado_frontdoor.config import Address
-from tornado_frontdoor.proxy.downstream.http1 import ServerConnection
+from tornado_frontdoor.proxy.downstream.http1 import ClientConnection, Delegate
+from tornado_frontdoor.proxy.downstream.streams import FedStream, FedTlsStream
 
 LOG = logging.getLogger("frontdoor")
 
@@ -48,23 +47,12 @@ def bind(name: str, address: Address) -> list[socket.socket]:
         raise CannotBind(f"cannot listen on {address} ({name} listener): {why}") from error
 
 
-class RemoteEnd:
-    """Who is at the other end of a connection: the context of its `HTTP1Connection`."""
-
-    __slots__ = ("remote_ip",)
-
-    def __init__(self, remote_ip: str) -> None:
-        self.remote_ip = remote_ip
-
-    def __str__(self) -> str:
-        return self.remote_ip
-
-
-class ConnectionHost(HTTPServerConnectionDelegate):
+class ConnectionHost:
     """Whose connections they are: begins requests on them, closes one that can be spared."""
 
     def __init__(self) -> None:
-        self.connections: set[HTTP1ServerConnection] = set()
+        self.connections: dict[ClientConnection, None] = {}
+        """In the order they came, so that whatever is done to all of them is done in that order."""
 
     @property
     def max_connections(self) -> int:
@@ -79,6 +67,18 @@ class ConnectionHost(HTTPServerConnectionDelegate):
         """Take that somebody did not get through with TLS."""
         raise NotImplementedError
 
+    def start_request(self, connection: ClientConnection) -> Delegate:
+        """Return who takes the next request of a connection."""
+        raise NotImplementedError
+
+    def is_idle(self, connection: ClientConnection) -> None:
+        """Take that a connection awaits a request."""
+        raise NotImplementedError
+
+    def on_close(self, connection: ClientConnection) -> None:
+        """Take that a connection is over."""
+        raise NotImplementedError
+
 
 class Server(TCPServer):
     """Accepts connections for a host, `max_connections` of them at once at most."""
@@ -87,8 +87,7 @@ class Server(TCPServer):
         super().__init__(ssl_options=tls)
         self._name = name
         self._host = host
-        # The listener looks after idle connections: a timer for each costs a task each.
-        self._params = HTTP1ConnectionParameters()
+        self._tls = tls
         self._listening: list[socket.socket] = []
         self._paused: asyncio.TimerHandle | None = None
         self._starving = False
@@ -120,17 +119,40 @@ class Server(TCPServer):
 
     async def close_all_connections(self) -> None:
         """Close every connection and wait for it to be over."""
-        while self._host.connections:
-            await next(iter(self._host.connections)).close()
+        for connection in list(self._host.connections):
+            connection.stream.close()
+        while self._host.connections:  # noqa: ASYNC110 - each is over after a turn of the loop
+            await asyncio.sleep(0)
+
+    def _handle_connection(self, connection: socket.socket, address: tuple[object, ...]) -> None:
+        """Serve a connection: on streams of our own, for the rest as Tornado does."""
+        try:
+            if self._tls is None:
+                stream = FedStream(connection)
+            else:
+                stream = FedTlsStream(
+                    ssl_wrap_socket(
+                        connection, self._tls, server_side=True, do_handshake_on_connect=False
+                    )
+                )
+        except SSLError as error:
+            if error.args[0] != SSL_ERROR_EOF:
+                raise
+            connection.close()
+        except OSError as error:  # closed as soon as it was made, by a scan of ports
+            if error.errno not in (errno.ECONNABORTED, errno.EINVAL):
+                raise
+            connection.close()
+        else:
+            self.handle_stream(stream, address)
 
     def handle_stream(self, stream: IOStream, address: tuple[object, ...]) -> None:
-        """Serve a connection."""
-        peer = RemoteEnd(str(address[0]) if address else "")
-        connection = ServerConnection(stream, self._params, peer)
-        self._host.connections.add(connection)
+        """Serve a connection that Tornado has made."""
+        assert isinstance(stream, FedStream)
+        peer = str(address[0]) if address else ""
+        self._host.connections[ClientConnection(stream, peer, self._host)] = None
         if isinstance(stream, SSLIOStream):
             stream.wait_for_handshake().add_done_callback(self._shook_hands)
-        connection.start_serving(self._host)
 
     def _shook_hands(self, handshake: "asyncio.Future[SSLIOStream]") -> None:
         error = None if handshake.cancelled() else handshake.exception()
