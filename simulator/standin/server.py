@@ -27,7 +27,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPServerRequest
@@ -117,7 +117,7 @@ class StandIn:
         sockets = bind_sockets(self.options.port if port is None else port, host)
         self.port = sockets[0].getsockname()[1]
         self._host = host
-        self._server = HTTPServer(
+        self._server = _OrderedServer(
             self._on_request,
             idle_connection_timeout=self.options.keep_alive_s,
             max_body_size=MAX_BODY_BYTES,
@@ -243,6 +243,29 @@ class StandIn:
 
 def _wall_clock_s() -> float:
     return datetime.now(UTC).timestamp()
+
+
+class _InOrder(dict[object, None]):
+    """A set that goes by the order of arrival, as far as Tornado needs one."""
+
+    def add(self, item: object) -> None:
+        """Take an item."""
+        self[item] = None
+
+    remove = dict.__delitem__
+
+
+class _OrderedServer(HTTPServer):
+    """Closes its connections in the order they came.
+
+    Tornado keeps them in a set, whose order is another in each process: a death of the engine would
+    not be the same one each time.
+    """
+
+    def initialize(self, *arguments: Any, **options: Any) -> None:
+        """Set up as Tornado does."""
+        super().initialize(*arguments, **options)
+        self._connections = _InOrder()  # type: ignore[assignment]
 
 
 async def _close(server: HTTPServer) -> None:
