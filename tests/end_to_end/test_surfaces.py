@@ -171,7 +171,7 @@ def test_a_third_dialect_needs_nothing_below_the_surfaces() -> None:
 
     async def scenario() -> None:
         async with doorway({"hold": 0.3}, cap=1, queue=1) as door:
-            door.app.door._prefixes.append(("/telegram", Telegram()))
+            door.app.door._routes.prefixes.append(("/telegram", Telegram()))
             path, text = "/telegram/reasoning", b'hi\nstand_in:{"text": "ALL WELL STOP"}'
             first = await door.begin(MESSAGES, ask())
             await door.inside(1)

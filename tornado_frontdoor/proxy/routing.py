@@ -6,7 +6,6 @@ What an engine answers goes on as a `ProxiedRequest` of its own.
 import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from math import inf
 from time import monotonic
@@ -18,7 +17,7 @@ from tornado_frontdoor.core.decisions import (
     Reason,
     Refusal,
 )
-from tornado_frontdoor.core.printable import printable, quoted
+from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.proxy.callers import caller_of
 from tornado_frontdoor.proxy.downstream.browsers import can_come_from_any_page
 from tornado_frontdoor.proxy.downstream.client import Client
@@ -33,6 +32,7 @@ from tornado_frontdoor.proxy.progress import (
 )
 from tornado_frontdoor.proxy.proxied_request import KEEP_ALIVE_S, ProxiedRequest
 from tornado_frontdoor.proxy.records import Networks, Record, record_of
+from tornado_frontdoor.proxy.route_table import RouteTable
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream
 from tornado_frontdoor.proxy.wake_policy import wake_terms
@@ -48,7 +48,6 @@ from tornado_frontdoor.surfaces.base import (
 )
 from tornado_frontdoor.surfaces.headers import end_to_end
 from tornado_frontdoor.surfaces.keys import Key, KeyRing, without_keys
-from tornado_frontdoor.surfaces.paths import hint, normalise
 from tornado_frontdoor.surfaces.patient_json import takes_long
 
 UNREAD_FROM_DIGITS = 6
@@ -61,8 +60,7 @@ class FrontDoor:
     def __init__(
         self, surfaces: Sequence[Surface], fallback: Surface, telemetry: Telemetry, started_s: int
     ) -> None:
-        prefixes = [(prefix, surface) for surface in surfaces for prefix in surface.prefixes]
-        self._prefixes = sorted(prefixes, key=lambda pair: len(pair[0]), reverse=True)
+        self._routes = RouteTable(surfaces)
         self._fallback = fallback
         """Renders what belongs to no surface."""
         self._telemetry = telemetry
@@ -95,11 +93,11 @@ class FrontDoor:
         origin = allowed_origin(client.headers, self.cors_origins)
         if origin is not None:
             client.extra = readable_by(origin)
-        if client.method == "OPTIONS" and (methods := self._methods_of(client.target)):
+        if client.method == "OPTIONS" and (methods := self._routes.methods_of(client.target)):
             allowed = () if origin is None else may_be_sent(client.headers, methods)
             return Document(204, [("Allow", ", ".join(methods)), *allowed], b"")
         try:
-            client.found = surface, route, _ = self._find(client)
+            client.found = surface, route, _ = self._routes.find(client.method, client.target)
             if self.keys and route.kind is not RouteKind.PROBE:
                 client.key = self._key_of(client)
             if route.kind is RouteKind.ENGINE:
@@ -107,7 +105,7 @@ class FrontDoor:
                 if not self.cross_site_posts and origin is None:
                     _refuse_any_page(client)
         except Refused as refused:
-            surface = self._surface_of(client.target)
+            surface = self._routes.surface_of(client.target)
             return self._refused(client, surface, refused.refusal)
         length = client.headers.get("content-length", "")
         if len(length) < UNREAD_FROM_DIGITS or route.kind is not RouteKind.ENGINE:
@@ -148,13 +146,13 @@ class FrontDoor:
         refusal = Refusal(
             reason, detail, retry_after_s=retry_after_s if reason is Reason.BUFFERS_FULL else None
         )
-        return self._refused(client, self._surface_of(client.target), refusal)
+        return self._refused(client, self._routes.surface_of(client.target), refusal)
 
     # A request is whole
 
     def never_came(self, client: Client, size_bytes: int) -> None:
         """Write the line of a client that left before its body was whole."""
-        surface = self._surface_of(client.target)
+        surface = self._routes.surface_of(client.target)
         record = record_of(client, surface.name if surface else "", self.trusted_proxies)
         record.bytes_in = size_bytes
         record.cause = f"the client left after {size_bytes} bytes of its body"
@@ -279,47 +277,6 @@ class FrontDoor:
         if request.in_stream:
             self._places.add(request)
 
-    def _find(self, client: Client) -> tuple[Surface | None, Route, str]:
-        """Return who answers; None for the front door itself. Raises Refused."""
-        normal = normalise(client.target)
-        if normal is None:
-            raise Refused(Reason.NOT_FOUND, "There is nothing at this path")
-        path, query = normal
-        if path == "/health" and client.method in ("GET", "HEAD"):
-            return None, Route(RouteKind.PROBE, path), query
-        surface = self._surface_of(path)
-        if surface is None:
-            raise Refused(Reason.NOT_FOUND, _nothing_at(client.method, path))
-        try:
-            return surface, surface.route(client.method, path), query
-        except Refused as refused:
-            if refused.refusal.reason is not Reason.NOT_FOUND:
-                raise
-            raise Refused(Reason.NOT_FOUND, _nothing_at(client.method, path)) from None
-
-    def _methods_of(self, target: str) -> list[str]:
-        """Return the methods that a path takes; none where it is not ours."""
-        normal = normalise(target)
-        if normal is None:
-            return []
-        path, _ = normal
-        if path == "/health":
-            return ["GET", "HEAD", "OPTIONS"]
-        surface = self._surface_of(path)
-        taken = []
-        for method in ("GET", "HEAD", "POST"):
-            with suppress(Refused):
-                if surface is not None and surface.route(method, path):
-                    taken.append(method)
-        return [*taken, "OPTIONS"] if taken else []
-
-    def _surface_of(self, path: str) -> Surface | None:
-        """Return the surface that answers for a path: the one with the longest prefix of it."""
-        for prefix, surface in self._prefixes:
-            if path == prefix or path.startswith(prefix + "/"):
-                return surface
-        return None
-
     def _refused(self, client: Client, surface: Surface | None, refusal: Refusal) -> Document:
         record = record_of(client, surface.name if surface else "", self.trusted_proxies)
         record.cause = refusal.detail
@@ -402,9 +359,3 @@ def _refuse_encoded(client: Client) -> None:
             Reason.UNSUPPORTED_MEDIA_TYPE,
             f"Content-Encoding {quoted(encoding)} is not read here: send the body as it is",
         )
-
-
-def _nothing_at(method: str, path: str) -> str:
-    shown = f"There is nothing at {printable(method)} {printable(path)}"
-    advice = hint(path)
-    return f"{shown}. {advice}" if advice else shown
