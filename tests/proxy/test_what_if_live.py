@@ -29,7 +29,7 @@ def test_a_replay_stands_beside_what_was() -> None:
         async with doorway({"hold": 0.1}, cap=2, queue=30) as door:
             await traffic(door, 24)
             upstream = door.app.pool.current["reasoning"]
-            # Not over a socket: at the lowest priority it takes what a busy machine leaves.
+            # Not over a socket: at low priority it takes what a busy machine leaves.
             return await door.app.admin.what_if.ask(upstream, what_if.Limits(1, 8, 30.0))
 
     told = asyncio.run(scenario())

@@ -1,6 +1,6 @@
 """What the last requests would have met with other limits: the simulator, asked beside the proxy.
 
-It runs in a process of its own, at the lowest priority and for a bounded time, one at a time: who
+It runs in a process of its own, at low priority and for a bounded time, one at a time: who
 is served meanwhile does not notice. The simulator is an extra; without it the answer says so.
 """
 
@@ -32,7 +32,7 @@ _NEEDED = (
 """Of an access line, what the simulator reads."""
 _START = f"""
 import os, resource, sys
-os.nice(19)
+os.nice(10)
 resource.setrlimit(resource.RLIMIT_CPU, ({CPU_LIMIT_S}, {CPU_LIMIT_S}))
 from tornado_frontdoor.cli.main import main
 sys.exit(main(sys.argv[1:]))
