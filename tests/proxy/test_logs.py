@@ -45,7 +45,7 @@ def drained(reader: int, until: bytes, within_s: float = 10) -> bytes:
 def test_a_reader_that_stalls_costs_lines_and_nobodys_time(tmp_path: Path) -> None:
     with pipe_that_nobody_reads(tmp_path / "log") as reader:
         writer = LogWriter(tmp_path / "log", "json", buffer_bytes=16 * 1024)
-        line = access_line("json", now(), {"request_id": "x" * 1000})
+        line = access_line("json", {"time": now(), "request_id": "x" * 1000})
         begun_s = monotonic()
         for _ in range(500):
             writer.write(line)
@@ -88,7 +88,7 @@ def test_text_of_others_forges_no_line_and_moves_no_cursor(style: str) -> None:
     assert style in ("json", "text")
     for line in (
         as_line(style, now(), "WARNING", f"text: {FORGED}"),  # type: ignore[arg-type]
-        access_line(style, now(), {"model": FORGED, "cause": FORGED}),  # type: ignore[arg-type]
+        access_line(style, {"time": now(), "model": FORGED, "cause": FORGED}),  # type: ignore[arg-type]
     ):
         assert line.endswith("\n")
         assert len(line.splitlines()) == 1
@@ -114,7 +114,8 @@ def test_a_traceback_stays_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_text_line_says_what_is_known_as_pairs() -> None:
-    line = access_line("text", "T", {"model": "a b", "status": 200, "surface": None, "cause": ""})
+    fields = {"time": "T", "model": "a b", "status": 200, "surface": None, "cause": ""}
+    line = access_line("text", fields)
     assert line == 'T INFO request model="a b" status=200\n'
 
 

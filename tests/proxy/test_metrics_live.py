@@ -107,7 +107,7 @@ def test_sleeps_are_counted_by_depth_and_by_whose_wish() -> None:
     states = EngineState
     telemetry = Telemetry(io.StringIO(), list, (), "1")
     heard: list[str] = []
-    telemetry.observers.append(lambda kind, fields, _: heard.append(f"{kind} {fields['state']}"))
+    telemetry.observers.append(lambda kind, fields: heard.append(f"{kind} {fields['state']}"))
     telemetry.know(["openai"], {"text": True, "code": True}, ["team"])
     told = (states.AWAKE, states.FALLING_ASLEEP, states.SLEEPING, states.OFFLOADED)
     for state in told:

@@ -445,7 +445,7 @@ def test_an_access_log_that_cannot_be_written_fails_no_request() -> None:
 
     async def scenario() -> None:
         async with doorway() as door:
-            log = door.app._telemetry._access_log
+            log = door.app._log
 
             def broken(_: str) -> int:
                 raise BrokenPipeError

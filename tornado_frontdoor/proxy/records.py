@@ -65,10 +65,11 @@ class Record:
         self.cause: str | None = None
         """Why it was not served, in words."""
 
-    def fields(self, outcome: Outcome) -> dict[str, Any]:
-        """Return what the access line and the page say, in their order."""
+    def fields(self, outcome: Outcome, time: str) -> dict[str, Any]:
+        """Return what the access line and the page say, in their order; nobody changes it."""
         first_byte_s = self.first_byte_s
         return {
+            "time": time,
             "request_id": self.request_id,
             "method": self.method,
             "path": self.path,

@@ -1,14 +1,13 @@
 """What an operator sees: one access line for each request, and Prometheus metrics.
 
-Counters and histograms grow when a request ends; what is read at a scrape is in `gauges.py`.
+Counters grow when a request ends (those of each request: `tallies.py`); what is read at a scrape is
+in `gauges.py`.
 """
 
 import asyncio
 import gzip
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from functools import cache
 from itertools import permutations, product
 from time import monotonic, time_ns
 from typing import Any, Protocol
@@ -33,20 +32,11 @@ from tornado_frontdoor.core.decisions import (
 from tornado_frontdoor.core.request import CanonicalRequest
 from tornado_frontdoor.engines.base import STOPPED
 from tornado_frontdoor.proxy.gauges import GateGauges, GateReading, LogCounters
-from tornado_frontdoor.proxy.logs import LineSink, LogWriter, access_line, now
+from tornado_frontdoor.proxy.logs import LineSink, now, writer_of
 from tornado_frontdoor.proxy.records import Record
-
-BUCKETS_S = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
-)
-
+from tornado_frontdoor.proxy.tallies import BUCKETS_S, RequestTallies
 
 SLEEP_LEVEL = {1: "1", 2: "2", STOPPED: "stopped"}
-
-
-EXEMPLAR_FROM_S = 0.25
-"""Who looks for an example looks for a slow one; to keep one costs microseconds."""
 
 
 EDGE_REFUSALS = (
@@ -78,31 +68,18 @@ class Telemetry:
         state_names: tuple[str, ...],
         version: str,
     ) -> None:
-        self._access_log = access_log
+        self._write = writer_of(access_log)
         self.registry = CollectorRegistry()
-        self._style = access_log.style if isinstance(access_log, LogWriter) else "json"
         self.registry.register(GateGauges(readings, state_names))
         self.registry.register(LogCounters(access_log))
         ProcessCollector(registry=self.registry)
         Gauge(
             "frontdoor_asyncio_tasks",
-            "Tasks on the event loop now: a few, however many clients there are",
+            "Tasks on the event loop now: one for each connection of a client, and few besides",
             registry=self.registry,
         ).set_function(_count_tasks)
-        self._requests = Counter(
-            "frontdoor_requests_total",
-            "Requests that ended, by how",
-            ["surface", "upstream", "outcome"],
-            registry=self.registry,
-        )
-        self._queue_wait = self._histogram("frontdoor_queue_wait_seconds", "Time in the queue")
-        self._first_byte = self._histogram(
-            "frontdoor_first_byte_seconds", "From arrival to the first byte of the answer"
-        )
-        self._total = self._histogram(
-            "frontdoor_request_seconds", "From arrival to the end of the answer"
-        )
-
+        self._tallies = RequestTallies()
+        self.registry.register(self._tallies)
         self._edge_refusals = Counter(
             "frontdoor_edge_refusals_total",
             "Calls refused by their heads: wrong tokens, foreign hosts and pages, no HTTP at all",
@@ -113,12 +90,6 @@ class Telemetry:
             "frontdoor_key_requests_total",
             "Requests that ended, by whose key they brought",
             ["key", "outcome"],
-            registry=self.registry,
-        )
-        self._tokens = Counter(
-            "frontdoor_tokens_total",
-            "Tokens, as far as engines tell them",
-            ["upstream", "kind"],
             registry=self.registry,
         )
         self._wakes = Counter(
@@ -155,9 +126,8 @@ class Telemetry:
         self._since_s: dict[str, float] = {}
         self.tracing: Tracer | None = None
         """Makes spans of requests, where they are wanted."""
-        self.observers: list[Callable[[str, dict[str, Any], str | None], None]] = []
-        """Hear of each request that ended and of each engine's state: kind, fields, and these as
-        JSON where that was made anyhow."""
+        self.observers: list[Callable[[str, dict[str, Any]], None]] = []
+        """Hear of each request that ended and of each engine's state: kind, fields."""
         build = Gauge(
             "frontdoor_build_info",
             "What runs; always 1",
@@ -175,26 +145,6 @@ class Telemetry:
             "When the configuration in force was read",
             registry=self.registry,
         )
-        # Finding a metric by its labels costs more than counting on it.
-        self._count = cache(self._label_count)
-        self._of = cache(self._label_upstream)
-
-    def _histogram(self, name: str, help_text: str) -> Histogram:
-        return Histogram(name, help_text, ["upstream"], buckets=BUCKETS_S, registry=self.registry)
-
-    def _label_count(self, surface: str, upstream: str, outcome: Outcome) -> Counter:
-        return self._requests.labels(surface, upstream, outcome.label)
-
-    def _label_upstream(
-        self, upstream: str
-    ) -> tuple[Histogram, Histogram, Histogram, Counter, Counter]:
-        return (
-            self._queue_wait.labels(upstream),
-            self._first_byte.labels(upstream),
-            self._total.labels(upstream),
-            self._tokens.labels(upstream, "prompt"),
-            self._tokens.labels(upstream, "completion"),
-        )
 
     def know(
         self, surfaces: Iterable[str], upstreams: Mapping[str, bool], keys: Iterable[str] = ()
@@ -203,14 +153,14 @@ class Telemetry:
 
         A counter that appears with its first failure has no rate for it.
         """
-        for surface, upstream, outcome in product((*surfaces, ""), (*upstreams, ""), Outcome):
-            self._count(surface, upstream, outcome)
+        for surface, upstream in product((*surfaces, ""), (*upstreams, "")):
+            self._tallies.ended(surface, upstream)
         for key, outcome in product(keys, Outcome):
             self._by_key.labels(key, outcome.label)
         for listener, reason in EDGE_REFUSALS:
             self._edge_refusals.labels(listener, reason)
         for upstream in upstreams:
-            self._of(upstream)
+            self._tallies.of(upstream)
         sleepers = [upstream for upstream, sleeps in upstreams.items() if sleeps]
         for pair in permutations(sleepers, 2):
             self._evictions.labels(*pair)
@@ -234,31 +184,24 @@ class Telemetry:
 
     def record(self, record: Record, outcome: Outcome) -> None:
         """Count a request that has ended and write its access line."""
-        fields = record.fields(outcome)
-        self._count(record.surface, record.upstream or "", outcome).inc()
+        fields = record.fields(outcome, now())
+        upstream = record.upstream
+        self._tallies.ended(record.surface, upstream or "")[outcome.label] += 1
         if record.known_key is not None:
             self._by_key.labels(record.known_key, outcome.label).inc()
-        if record.upstream is not None:
-            queue_wait, first_byte, total, tokens_in, tokens_out = self._of(record.upstream)
-            queue_wait.observe(record.waited_s)
-            total_s = fields["total_s"]
-            slow = {"request_id": record.request_id} if total_s >= EXEMPLAR_FROM_S else None
-            total.observe(total_s, slow)
+        if upstream is not None:
+            tally = self._tallies.of(upstream)
+            tally.queue_wait.observe(record.waited_s)
+            tally.total.observe_of(fields["total_s"], record.request_id)
             if record.first_byte_s is not None:
-                first_byte.observe(record.first_byte_s)
-            if record.tokens_in:
-                tokens_in.inc(record.tokens_in)
-            if record.tokens_out:
-                tokens_out.inc(record.tokens_out)
-        time = now()
-        line = access_line(self._style, time, fields)
-        with suppress(OSError, ValueError):  # nobody reads it, or it is closed: requests go on
-            self._access_log.write(line)
+                tally.first_byte.observe(record.first_byte_s)
+            tally.tokens_in += record.tokens_in or 0
+            tally.tokens_out += record.tokens_out or 0
+        self._write(fields)
         if self.tracing is not None:
             self.tracing.ended(record, outcome, fields["total_s"])
-        text = line.rstrip("\n") if self._style == "json" else None
         for observe in self.observers:
-            observe("request", {"time": time, **fields}, text)
+            observe("request", fields)
 
     def refused_at_edge(self, listener: str, reason: str) -> None:
         """Count what was refused before anybody looked at what it asks for."""
@@ -286,7 +229,7 @@ class Telemetry:
         """Tell whoever looks of every state."""
         self._since_s[upstream] = monotonic()
         for observe in self.observers:
-            observe("engine", {"time": now(), "upstream": upstream, "state": state.value}, None)
+            observe("engine", {"time": now(), "upstream": upstream, "state": state.value})
 
     def state_since_s(self, upstream: str) -> float | None:
         """Return for how long an engine has been as it is; None where it never changed."""
