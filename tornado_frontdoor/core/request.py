@@ -1,7 +1,6 @@
 """What a caller asked for, in no dialect, and the ticket that stands for it in a queue."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from enum import IntEnum, auto
 from math import inf
 from typing import NamedTuple, NewType, Protocol
@@ -28,8 +27,7 @@ def part_of(body: bytes | StoredBody, begin: int, most: int) -> bytes:
     return body[begin : begin + most] if isinstance(body, bytes) else body.read(begin, most)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanonicalRequest:
+class CanonicalRequest(NamedTuple):
     """One request as everything below the surfaces sees it: no dialect, no route, no client.
 
     `body` is what the engine gets, in the engine's dialect and with the served name in it.

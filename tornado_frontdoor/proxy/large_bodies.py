@@ -5,7 +5,6 @@ import gc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 
 from tornado_frontdoor.core.catalog import Catalog
 from tornado_frontdoor.proxy.downstream.body_store import ReceivedBody
@@ -55,7 +54,7 @@ def _decode_received(
     sent = decoded.request.body
     assert isinstance(sent, bytes)
     kept = received.keep(sent, unchanged=sent is body)
-    return decoded._replace(request=replace(decoded.request, body=kept))
+    return decoded._replace(request=decoded.request._replace(body=kept))
 
 
 @contextmanager

@@ -13,6 +13,11 @@ from tornado_frontdoor.surfaces.base import Refused, Route, RouteKind, Surface
 from tornado_frontdoor.surfaces.paths import hint, normalise
 
 HEALTH = "/health"
+FOUND_KEPT = 64
+"""Targets that are remembered: there are as many paths, unless hosts are named with them."""
+
+Found = tuple[Surface | None, Route, str]
+"""Who answers (None: the front door), by which route, and the query."""
 
 
 class RouteTable:
@@ -21,9 +26,20 @@ class RouteTable:
     def __init__(self, surfaces: Sequence[Surface]) -> None:
         prefixes = [(prefix, surface) for surface in surfaces for prefix in surface.prefixes]
         self.prefixes = sorted(prefixes, key=lambda pair: len(pair[0]), reverse=True)
+        self._found: dict[tuple[str, str], Found] = {}
+        """What was asked for and found before: nearly all ask for the same few paths."""
 
-    def find(self, method: str, target: str) -> tuple[Surface | None, Route, str]:
+    def find(self, method: str, target: str) -> Found:
         """Return who answers, its route, the query; None for the front door. Raises Refused."""
+        found = self._found.get((method, target))
+        if found is None:
+            found = self._search(method, target)
+            _, route, query = found
+            if route.argument is None and not query and len(self._found) < FOUND_KEPT:
+                self._found[method, target] = found
+        return found
+
+    def _search(self, method: str, target: str) -> Found:
         normal = normalise(target)
         if normal is None:
             raise Refused(Reason.NOT_FOUND, "There is nothing at this path")

@@ -14,7 +14,6 @@ are those of OpenTelemetry's conventions for generative AI and HTTP; what is our
 import asyncio
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from time import time_ns
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -103,7 +102,7 @@ class Tracing:
         record.span_ids = ids
         told = f"00-{ids.trace:032x}-{ids.call:016x}-{flags}"
         rest = (pair for pair in request.headers if pair[0].lower() != "traceparent")
-        return replace(request, headers=(*rest, ("traceparent", told)))
+        return request._replace(headers=(*rest, ("traceparent", told)))
 
     def ended(self, record: Record, outcome: Outcome, total_s: float) -> None:
         """Make the spans of a request; what asked for no model is none of them."""

@@ -38,7 +38,8 @@ class JsonBody(NamedTuple):
 
     source: bytes
     fields: dict[str, Any]
-    model_spans: tuple[Span, ...]
+    model_spans: tuple[Span, ...] | None
+    """None: they were not looked for yet."""
     long_texts: LongTexts | None = None
 
 
@@ -64,15 +65,32 @@ def read_json(body: bytes) -> JsonBody:
 
 def _read_at_once(body: bytes) -> JsonBody:
     text = body.decode("utf-8")
-    fields: dict[str, Any] = {}
-    spans: list[Span] = []
-    for member in _members(text):
-        fields[member.key] = member.value  # of two equal keys the last one counts, as for engines
-        if member.key == "model":
-            spans.append((member.value_start, member.end))
-    if spans and not text.isascii():
+    fields = _object_in(text)
+    if fields is None:  # member by member it is known what is wrong, and where
+        fields = {member.key: member.value for member in _members(text)}
+    return JsonBody(body, fields, None)
+
+
+def _object_in(text: str) -> dict[str, Any] | None:
+    """Return the object that a text is, of two equal keys the last one, as for engines.
+
+    None: it is none, or nested too deeply to be read in one go.
+    """
+    try:
+        fields, end = _raw_decode(text, _skip_blanks(text, 0))
+    except (ValueError, RecursionError):
+        return None
+    is_all = end == len(text) or _skip_blanks(text, end) == len(text)
+    return fields if is_all and isinstance(fields, dict) else None
+
+
+def _model_spans(body: bytes) -> tuple[Span, ...]:
+    """Return where in a small body the values of its top-level `model` keys stand."""
+    text = body.decode()
+    spans = [(m.value_start, m.end) for m in _members(text) if m.key == "model"]
+    if not text.isascii():
         spans = [(len(text[:start].encode()), len(text[:end].encode())) for start, end in spans]
-    return JsonBody(body, fields, tuple(spans))
+    return tuple(spans)
 
 
 def _read_in_steps(body: bytes) -> JsonBody:
@@ -149,7 +167,10 @@ def _skip_blanks(text: str, position: int) -> int:
 def with_model(parsed: JsonBody, served_name: str) -> bytes:
     """Return the body with `served_name` as its model and every other byte as it was."""
     replacement = dumps(served_name, ensure_ascii=False).encode()
-    return spliced(parsed.source, [(span, replacement) for span in parsed.model_spans])
+    spans = parsed.model_spans
+    if spans is None:
+        spans = _model_spans(parsed.source)
+    return spliced(parsed.source, [(span, replacement) for span in spans])
 
 
 def spliced(body: bytes, changes: Collection[tuple[Span, bytes]]) -> bytes:

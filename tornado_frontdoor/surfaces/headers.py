@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 HOP_BY_HOP = frozenset(
     {
@@ -82,16 +83,22 @@ def to_client(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     passed = []
     named: set[str] = set()
     for name, value in headers:
-        folded = name.lower()
-        if folded == "connection":
+        if _may_pass(name):
+            if value.isprintable() or not _CONTROL.search(value):
+                passed.append((name, value))
+        elif name.lower() == "connection":
             named |= _tokens(value)
-        if folded in _NOT_TO_CLIENT or folded.startswith(_OURS) or not _TOKEN.fullmatch(name):
-            continue
-        if value.isprintable() or not _CONTROL.search(value):
-            passed.append((name, value))
     if named:
         passed = [(name, value) for name, value in passed if name.lower() not in named]
     return passed
+
+
+@lru_cache(1024)
+def _may_pass(name: str) -> bool:
+    """Tell whether a client may see a header of this name, as engines send it again and again."""
+    folded = name.lower()
+    ours = folded in _NOT_TO_CLIENT or folded.startswith(_OURS)
+    return not ours and _TOKEN.fullmatch(name) is not None
 
 
 def body_length(status: int, headers: Iterable[tuple[str, str]]) -> int | None:

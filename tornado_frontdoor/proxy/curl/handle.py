@@ -25,6 +25,9 @@ UPLOAD_BUFFER_BYTES = 16 * 1024
 """How much of a body libcurl copies at once, into memory that it keeps as long as the call lasts.
 This is its least; of its usual 64 KiB came half of what an open stream took."""
 
+MOST_KEPT_BYTES = 4 * 1024
+"""How long a body may be that an idle handle keeps until its next call: dropping it costs one."""
+
 _FRAMING = frozenset({"content-length", "transfer-encoding", "expect"})
 
 _DEFAULTS = {
@@ -77,6 +80,7 @@ def make_handle() -> Any:
     ):
         curl.setopt(option, value)
     curl.shape = curl.where = None
+    curl.kept_bytes = 0
     return curl
 
 
@@ -99,6 +103,7 @@ def prepare(curl: Any, call: UpstreamCall, transfer: Transfer) -> None:
     if isinstance(body, bytes):
         if shape[1]:
             curl.setopt(pycurl.POSTFIELDS, body)  # not copied; pycurl keeps a reference
+            curl.kept_bytes = len(body)
     else:
         reader = BodyReader(body)
         curl.setopt(pycurl.INFILESIZE_LARGE, body.size_bytes)
@@ -131,10 +136,11 @@ class BodyReader:
 
 
 def release_body(curl: Any) -> None:
-    """Let go of the last body: an idle handle must not keep 64 MiB."""
+    """Let go of the last body: an idle handle must not keep 64 MiB, but may a few KiB."""
     kind = curl.shape[1] if curl.shape is not None else ""
     if kind == "fields":
-        curl.setopt(pycurl.POSTFIELDS, b"")
+        if curl.kept_bytes > MOST_KEPT_BYTES:
+            curl.setopt(pycurl.POSTFIELDS, b"")
     elif kind == "upload":
         curl.setopt(pycurl.READFUNCTION, _nothing)
         curl.setopt(pycurl.SEEKFUNCTION, _nothing)

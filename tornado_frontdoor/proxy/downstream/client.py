@@ -201,6 +201,8 @@ class Client:
     def open(self, status: int, headers: Headers, length: int | None) -> None:
         """Begin an answer in pieces; the head leaves with the first one, or at the turn's end.
 
+        Where a length is told, the body is there already, or the answer can still be another one.
+
         `headers` say nothing of the framing. `length` is what the body must come to: no byte above
         it is sent, and an answer that ends below it does not end politely.
         """
@@ -216,7 +218,8 @@ class Client:
             # HTTP/1.0: the end of the connection is the end of the body
             self._connection.keeps_alive = False
         self._head = self._render_head(status, lines)
-        self._loop.call_soon(self._flush_head)
+        if not self._left_bytes:
+            self._loop.call_soon(self._flush_head)
 
     def write(self, data: bytes) -> bool:
         """Send a piece; False: it was taken, but send no more until `on_drained` is called."""

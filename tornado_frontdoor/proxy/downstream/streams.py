@@ -36,6 +36,8 @@ class FedStream(IOStream):
     Where it is not, the stream reads once more at most, so as to see that it is closed.
     """
 
+    _plain = True
+
     def __init__(self, socket: object) -> None:
         super().__init__(socket, read_chunk_size=HEAD_READ_BYTES)  # type: ignore[arg-type]
         self.on_bytes: Callable[[], None] = _nobody
@@ -73,6 +75,17 @@ class FedStream(IOStream):
         """Tell Tornado to wait for more."""
         return self._wanted or super().reading()
 
+    def _handle_events(self, fd: object, events: int) -> None:
+        """Read, where there is nothing else to do; Tornado asks each time what to wait for."""
+        if self._plain and events == IOLoop.READ and self._wanted and not self._write_buffer:
+            self._handle_read()
+            if self._closed:
+                return
+            if not self.writing() and (self.reading() or not self._read_buffer_size):
+                return  # it waits for what it waited for
+            events = 0
+        super()._handle_events(fd, events)  # type: ignore[arg-type]
+
     def _handle_read(self) -> None:
         if not self._wanted:
             super()._handle_read()
@@ -89,6 +102,8 @@ class FedStream(IOStream):
 
 class FedTlsStream(SSLIOStream, FedStream):
     """The same over TLS: Tornado's part does the handshake, then reads through `FedStream`."""
+
+    _plain = False
 
     def __init__(self, socket: SSLSocket) -> None:
         super().__init__(socket)

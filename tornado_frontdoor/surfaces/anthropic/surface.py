@@ -1,7 +1,6 @@
 """The surface: which paths, which engine, which relay; and one decision in this dialect."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 from urllib.parse import unquote
 
@@ -111,7 +110,7 @@ class AnthropicSurface:
             decoded = translated(call, body, target, asked, version)
         if said_s is None:
             return decoded
-        return decoded._replace(request=replace(decoded.request, keep_alive_s=said_s))
+        return decoded._replace(request=decoded.request._replace(keep_alive_s=said_s))
 
     def models(self, call: SurfaceRequest, listing: Sequence[ListedModel]) -> Document:
         """List every name that can be asked for, or one of them."""
