@@ -149,6 +149,14 @@ def test_an_engine_that_sleeps_is_woken_once_whichever_door_is_asked(
                 told = await door.ask_admin("/admin/explain/text")
                 assert told.json["a_request_now"].startswith("would wake it"), told.body
                 assert (await door.ask_admin("/admin/pin/text", "POST")).status == 501
+            started = many.text._counters.snapshot()["started"]
+            for door in many.alive:
+                wire = await door.wire()
+                wire.send(CHAT, chat("text"), **{"X-Frontdoor-Wake": "if-awake"})
+                stray = await wire.reply()
+                assert (stray.status, stray.json["error"]["code"]) == (503, "model_asleep")
+                wire.leave()
+            assert many.text._counters.snapshot()["started"] == started
             calls = [door.call("text") for door in many.alive for _ in range(2)]
             replies = await asyncio.gather(*calls)
             assert [reply.status for reply in replies] == [200] * 4

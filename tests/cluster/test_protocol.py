@@ -1,5 +1,7 @@
 """The cluster protocol by hand: two doors and what passes between them, one message at a time."""
 
+from math import inf
+
 import pytest
 
 from tornado_frontdoor.cluster.actions import (
@@ -29,12 +31,14 @@ from tornado_frontdoor.cluster.messages import (
     Waiting,
     decode,
     encode,
+    terms_of,
+    terms_text,
 )
 from tornado_frontdoor.cluster.node import Node
 from tornado_frontdoor.cluster.rules import ClusterRules, GateRules
 from tornado_frontdoor.cluster.tickets import Own
 from tornado_frontdoor.core.decisions import Admit, Outcome, Reason, Refusal, SleepDepth
-from tornado_frontdoor.core.request import Ticket
+from tornado_frontdoor.core.request import Ticket, WakeTerms
 
 ENGINE = "http://engine"
 RULES = ClusterRules(gates={ENGINE: GateRules(cap=2, sleeps=False)}, lease_s=1.0)
@@ -303,10 +307,16 @@ def test_a_lease_that_is_no_time_is_refused() -> None:
 BODIES = (
     Join((Waiting(1, ENGINE, 2, 0.5, 3),), (Running(2, ENGINE, 1),), ("a", "b")),
     Arrive(1, ENGINE, 1),
+    Arrive(1, ENGINE, 1, "aa", terms_text(WakeTerms(wakes=False, keep_alive_s=inf, by="alice"))),
     Finish(1, Outcome.CLIENT_GONE_QUEUED),
     TurnedAway(1, Refusal(Reason.QUEUE_FULL, "full", None, 3.5)),
     State(("a",), {ENGINE: {"state": "awake"}}),
 )
+
+
+def test_terms_are_read_as_they_were_written() -> None:
+    for terms in (None, WakeTerms(False, False, inf, "alice", "r1"), WakeTerms(keep_alive_s=0.5)):
+        assert terms_of(terms_text(terms)) == terms
 
 
 def test_every_body_is_read_as_it_was_written() -> None:

@@ -64,6 +64,7 @@ class GateArrive(NamedTuple):
     weight: int
     waited_s: float
     affinity: str = ""
+    terms: str = ""
 
 
 class GateFinish(NamedTuple):

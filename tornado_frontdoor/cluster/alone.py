@@ -87,7 +87,8 @@ class Alone:
         if own.weight <= self.share(own.address):
             waited_s = now - own.entered_s
             key = (self._me, own.number)
-            self._out.append(GateArrive(key, own.address, own.weight, waited_s, own.affinity))
+            more = own.affinity, own.terms
+            self._out.append(GateArrive(key, own.address, own.weight, waited_s, *more))
         else:
             detail = "The front doors have lost touch with one another"
             self._refuse(own, detail)

@@ -31,7 +31,7 @@ class Booked:
 
     __slots__ = (
         *("address", "affinity", "arrived_s", "at_gate", "place", "replica", "running"),
-        *("silent_s", "told", "weight"),
+        *("silent_s", "terms", "told", "weight"),
     )
 
     def __init__(self, address: str, weight: int, arrived_s: float, *, running: bool) -> None:
@@ -40,6 +40,7 @@ class Booked:
         self.arrived_s = arrived_s
         self.running = running
         self.affinity = ""
+        self.terms = ""
         self.replica = ""
         """On which of several engines it runs."""
         self.place = 0
@@ -121,7 +122,7 @@ class Book:
             return
         entry = Booked(one.address, one.weight, now - one.waited_s, running=False)
         entry.place = one.place
-        entry.affinity = one.affinity
+        entry.affinity, entry.terms = one.affinity, one.terms
         self.table[key] = entry
         if not self.learning:
             self._to_gate(key, entry, one.waited_s)
@@ -147,7 +148,8 @@ class Book:
         entry.place = self._places
         entry.at_gate = True
         self._fresh.append(key)
-        self._out.append(GateArrive(key, entry.address, entry.weight, waited_s, entry.affinity))
+        more = entry.affinity, entry.terms
+        self._out.append(GateArrive(key, entry.address, entry.weight, waited_s, *more))
 
     def _adopt(self, key: Key, entry: Booked) -> None:
         entry.at_gate = True

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tornado_frontdoor.core.decisions import Admit, Outcome, Reason, Refusal, SleepDepth
+from tornado_frontdoor.core.request import WakeTerms
 
 
 class Waiting(NamedTuple):
@@ -22,6 +23,8 @@ class Waiting(NamedTuple):
     """Its number in the line of the last owner; 0 where none was told."""
     affinity: str = ""
     """What it has in common with others that should be on one engine, in hexadecimal."""
+    terms: str = ""
+    """On which it uses its engine, by `terms_text`; empty: on the usual ones."""
 
 
 class Running(NamedTuple):
@@ -50,6 +53,7 @@ class Arrive(NamedTuple):
     address: str
     weight: int
     affinity: str = ""
+    terms: str = ""
 
 
 class Finish(NamedTuple):
@@ -192,6 +196,16 @@ def told(number: int, decision: Admit | Refusal) -> Admitted | Refusal:
         return decision
     replica = decision.ticket.replica or ""
     return Admitted(number, decision.waited_s, decision.paused_s, replica)
+
+
+def terms_text(terms: WakeTerms | None) -> str:
+    """Write a request's terms down."""
+    return "" if terms is None else json.dumps(terms)
+
+
+def terms_of(text: str) -> WakeTerms | None:
+    """Read what `terms_text` wrote; raises ValueError or TypeError."""
+    return WakeTerms(*json.loads(text)) if text else None
 
 
 def plain(body: AnyBody) -> list[Any]:

@@ -94,7 +94,8 @@ class GateOwner:
 
     def arrive(self, door: str, one: Arrive, now: float) -> None:
         """Take a new ticket of any door."""
-        self.book.arrive((door, one.number), Waiting(*one[:3], 0.0, 0, one.affinity), now)
+        waiting = Waiting(*one[:3], 0.0, 0, one.affinity, one.terms)
+        self.book.arrive((door, one.number), waiting, now)
 
     def declare(self, door: str, join: Join, now: float) -> None:
         """Take all that a door has; what it does not name of what we had, has ended."""

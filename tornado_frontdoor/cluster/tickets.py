@@ -22,16 +22,23 @@ class Own:
 
     __slots__ = (
         *("address", "affinity", "entered_s", "granted_s", "number", "paused_s", "place"),
-        *("replica", "stage", "stalled", "waited_s", "weight", "wire_s"),
+        *("replica", "stage", "stalled", "terms", "waited_s", "weight", "wire_s"),
     )
 
     def __init__(
-        self, number: int, address: str, weight: int, now: float, affinity: str = ""
+        self,
+        number: int,
+        address: str,
+        weight: int,
+        now: float,
+        affinity: str = "",
+        terms: str = "",
     ) -> None:
         self.number = number
         self.address = address
         self.weight = weight
         self.affinity = affinity
+        self.terms = terms
         self.replica = ""
         """Which of several engines was picked for it."""
         self.entered_s = now
@@ -48,7 +55,7 @@ class Own:
 
     def arrival(self) -> Arrive:
         """Return what an owner is told of it when it comes."""
-        return Arrive(self.number, self.address, self.weight, self.affinity)
+        return Arrive(self.number, self.address, self.weight, self.affinity, self.terms)
 
     def start(self) -> Grant:
         """Return what the request is told once it may start."""
@@ -74,8 +81,13 @@ class OwnTickets(dict[int, Own]):
         return Join(
             tuple(
                 Waiting(
-                    *(own.number, own.address, own.weight),
-                    *(now - own.entered_s, own.place, own.affinity),
+                    number=own.number,
+                    address=own.address,
+                    weight=own.weight,
+                    waited_s=now - own.entered_s,
+                    place=own.place,
+                    affinity=own.affinity,
+                    terms=own.terms,
                 )
                 for own in waiting
             ),

@@ -16,7 +16,6 @@ from tornado_frontdoor.core.decisions import (
     Refusal,
     SleepDepth,
 )
-from tornado_frontdoor.core.refusals import asleep_refusal
 from tornado_frontdoor.core.replicas import EngineReplica
 from tornado_frontdoor.core.request import CallerFacts, Ticket, TicketState, UpstreamKey, WakeTerms
 from tornado_frontdoor.core.standing import NOTHING
@@ -121,7 +120,9 @@ class WayToGates(Protocol):
         """Return a number for a request of this upstream."""
         ...
 
-    def enter(self, number: int, address: str, weight: int, affinity: str) -> None:
+    def enter(
+        self, number: int, address: str, weight: int, affinity: str, terms: WakeTerms | None
+    ) -> None:
         """Bring a new request. What is decided is told to its gate here."""
         ...
 
@@ -178,21 +179,15 @@ class DistantGate:
         request_id: str = "",
         caller: CallerFacts | None = None,  # noqa: ARG002 - who asks is not told to other doors
     ) -> Lease:
-        """Bring a request to the gate; who wakes nobody is judged by what is known here."""
+        """Bring a request to the gate."""
         ticket = Ticket(weight)
-        depth = self.gate.sleep_depth
-        if terms is not None and not terms.wakes and depth is not None:
-            left_s = self.gate.expected_wait_s(0)
-            ticket.state = TicketState.GONE
-            refused = Lease(self, ticket)
-            refused.decide(asleep_refusal(self.key, self.gate.state, depth, left_s))
-            return refused
         ticket.arrived_s = monotonic() - waited_s
         ticket.state = TicketState.QUEUED
-        ticket.affinity, ticket.request_id = affinity, request_id
+        ticket.affinity, ticket.terms, ticket.request_id = affinity, terms, request_id
         lease = Lease(self, ticket)
         self.take(lease)
-        self._way.enter(ticket.number, self.address, weight, (affinity or b"").hex())
+        text = (affinity or b"").hex()
+        self._way.enter(ticket.number, self.address, weight, text, terms)
         return lease
 
     def take(self, lease: Lease) -> None:

@@ -15,11 +15,19 @@ from redis.exceptions import RedisError
 
 from tornado_frontdoor.cluster import actions
 from tornado_frontdoor.cluster.actions import Action, Key
-from tornado_frontdoor.cluster.messages import DrainReplica, Lost, OperatorWants, Packet
+from tornado_frontdoor.cluster.messages import (
+    DrainReplica,
+    Lost,
+    OperatorWants,
+    Packet,
+    terms_of,
+    terms_text,
+)
 from tornado_frontdoor.cluster.node import Node
 from tornado_frontdoor.cluster.rules import ClusterRules
 from tornado_frontdoor.cluster.tickets import Own
 from tornado_frontdoor.core.decisions import Admit, Answered, Outcome, Refusal, Verdict
+from tornado_frontdoor.core.request import WakeTerms
 from tornado_frontdoor.proxy.cluster.ports import Share, UpstreamGate
 from tornado_frontdoor.proxy.cluster.redis_bus import RedisBus
 from tornado_frontdoor.proxy.gate_driver import GateDriver, Lease
@@ -108,10 +116,12 @@ class ClusterDoor:
         views: Mapping[str, Mapping[str, Any]] = self.node.views
         return views
 
-    def enter(self, number: int, address: str, weight: int, affinity: str) -> None:
+    def enter(
+        self, number: int, address: str, weight: int, affinity: str, terms: WakeTerms | None
+    ) -> None:
         """Take a new request. What is decided is told to its gate."""
         now = monotonic()
-        self.node.enter(Own(number, address, weight, now, affinity), now)
+        self.node.enter(Own(number, address, weight, now, affinity, terms_text(terms)), now)
         self._carry_out()
 
     def finish(self, number: int, outcome: Outcome) -> None:
@@ -194,7 +204,8 @@ class ClusterDoor:
             case actions.GateArrive():
                 driver = self._driver(action.address)
                 affinity = bytes.fromhex(action.affinity) or None
-                entered = driver.enter(action.weight, action.waited_s, affinity)
+                terms = terms_of(action.terms)
+                entered = driver.enter(action.weight, action.waited_s, affinity, terms)
                 self._bring(action.key, entered)
             case actions.GateFinish():
                 lease = self._leases.pop(action.key, None)

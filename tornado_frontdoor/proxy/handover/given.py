@@ -25,9 +25,11 @@ from tornado_frontdoor.cluster.messages import (
     Waiting,
     plain,
     read_body,
+    terms_text,
 )
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
 from tornado_frontdoor.core.refusals import DRAINING_RETRY_AFTER_S
+from tornado_frontdoor.core.request import WakeTerms
 from tornado_frontdoor.proxy.distant_gate import DistantGate
 from tornado_frontdoor.proxy.gate_driver import Lease
 from tornado_frontdoor.proxy.handover.meeting import LINE_BYTES
@@ -65,9 +67,8 @@ class GivenGates:
                 ticket = lease.ticket
                 waited_s = now - ticket.arrived_s
                 affinity = (ticket.affinity or b"").hex()
-                waiting.append(
-                    Waiting(ticket.number, address, ticket.weight, waited_s, 0, affinity)
-                )
+                more = affinity, terms_text(ticket.terms)
+                waiting.append(Waiting(ticket.number, address, ticket.weight, waited_s, 0, *more))
             running += [
                 Running(ticket.number, address, ticket.weight, ticket.replica or "")
                 for ticket in runs
@@ -93,11 +94,13 @@ class GivenGates:
         self._addresses[self._numbers] = address
         return self._numbers
 
-    def enter(self, number: int, address: str, weight: int, affinity: str) -> None:
+    def enter(
+        self, number: int, address: str, weight: int, affinity: str, terms: WakeTerms | None
+    ) -> None:
         """Ask for slots."""
         if self._over:
             self._refuse(number)
-        self._say(Arrive(number, address, weight, affinity))
+        self._say(Arrive(number, address, weight, affinity, terms_text(terms)))
 
     def may_start(self, _: int) -> bool:
         """Tell that it may: what was granted is."""

@@ -23,6 +23,7 @@ from tornado_frontdoor.cluster.messages import (
     Waiting,
     plain,
     read_body,
+    terms_of,
     told,
 )
 from tornado_frontdoor.config import Address
@@ -107,7 +108,7 @@ class Predecessor:
             return
         waited_s = one.waited_s if isinstance(one, Waiting) else 0.0
         affinity = bytes.fromhex(one.affinity) or None
-        lease = upstream.keeper.enter(one.weight, waited_s, affinity)
+        lease = upstream.keeper.enter(one.weight, waited_s, affinity, terms_of(one.terms))
         self._leases[number] = upstream, lease
         if lease.decision is None:
             lease.on_decision = lambda decision: self._decided(number, decision)
