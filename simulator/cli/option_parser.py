@@ -242,6 +242,18 @@ def advice(text: str) -> Advice:
             raise ValueError(f"{text!r} is not one of promise, none, const:S")
 
 
+def named_numbers(text: str) -> dict[str, float]:
+    """Return `A=100,B=1` as numbers above 0 by name."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        name = name.strip()
+        if not equals or not name.isidentifier() or name in found:
+            raise ValueError(f"{part!r} is not NAME=NUMBER, each name once")
+        found[name] = above(0)(value)
+    return found
+
+
 def replicas(text: str) -> tuple[int, int]:
     """Return `RxS`: the number of replicas and the slots of each."""
     count, by, slots = text.partition("x")

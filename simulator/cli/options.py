@@ -21,6 +21,7 @@ from simulator.study.experiment import Plan, cores
 from simulator.study.request import StudyRequest
 from simulator.traffic.access_log import AccessLog, read_access_log
 from simulator.traffic.distributions import NEVER
+from simulator.traffic.keys import ClientKey
 from simulator.traffic.retries import NO_RETRY, TOLD
 from simulator.traffic.service import Service
 from simulator.traffic.tables import TraceError
@@ -129,6 +130,7 @@ def _command(
         assert isinstance(recording, Replay)
         arrivals, traffic = _recorded(options, recording, name)
     requests, warmup = _length(options, arrivals)
+    keys = _keys(options, arrivals)
     base = Scenario(
         cap=caps[0],
         queue=queues[0],
@@ -143,6 +145,8 @@ def _command(
         return_places=options.take("--return-places", parsers.whole(0), None),
         patience=options.take("--patience", parsers.patience, NEVER),
         patience_told=cast("PatienceTold", options.take("--patience-told", _TOLD, "no")),
+        keys=keys,
+        fair_share=options.flag("--fair-share"),
         hang_up=options.take("--hang-up", parsers.share, 0.0),
         cooling_s=options.take("--cooling", parsers.at_least(0), 0.0),
         tiers=_tiers(options),
@@ -172,6 +176,19 @@ def _command(
 
 _TOLD = parsers.one_of("no", "ignored", "heeded")
 _PICK = parsers.one_of("least", "random", "round-robin")
+
+
+def _keys(options: OptionParser, arrivals: Arrivals | Closed) -> tuple[ClientKey, ...]:
+    for option in ("--shares", "--fair-share"):
+        options.needs(option, "--keys")
+    nobody: dict[str, float] = {}
+    keys = options.take("--keys", parsers.named_numbers, nobody)
+    shares = options.take("--shares", parsers.named_numbers, nobody)
+    for name in shares.keys() - keys.keys():
+        options.fault("--shares", f"{name!r} is not one of the keys")
+    if keys and isinstance(arrivals, Closed) and sum(keys.values()) != arrivals.clients:
+        options.fault("--keys", f"make up {sum(keys.values()):g} clients, not {arrivals.clients}")
+    return tuple(ClientKey(name, part, shares.get(name, 1.0)) for name, part in keys.items())
 
 
 def _plan(options: OptionParser, scenario: Scenario) -> Plan:

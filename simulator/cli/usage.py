@@ -47,6 +47,10 @@ Clients:
   --patience LAW            none | exp:S | const:S: leave the queue after that. Default none.
   --patience-told HOW       no | ignored | heeded: they say so, as SDKs do, and try again after it;
                             heeded, who would wait in vain is refused at once. Default no.
+  --keys LIST               Whose keys they bring, with parts of the traffic (of a closed loop:
+                            clients): A=100,B=1. Each key is reported besides.
+  --shares LIST             Shares of the slots that keys have: A=1,B=2. Default 1 each.
+  --fair-share              Slots are shared by key, as with fair_share in the configuration.
   --hang-up P               Share of clients that leave in the middle of their answer.
   --cooling S               Until the engine has noticed such a departure. Default 0.
 """

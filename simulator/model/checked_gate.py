@@ -81,6 +81,8 @@ class CheckedGate:
             cooling_limit_s=COOLING_LIMIT_S,
             tolerance_s=_ROUNDING_S,
         )
+        self._shares = len(scenario.keys) if scenario.fair_share else 0
+        """Keys that have a place of their own each."""
         self._promises = PromiseWitness(scenario.places_for_returns)
         self._engine: EngineWitness | None = None
         self._arrivals = 0
@@ -101,7 +103,10 @@ class CheckedGate:
         self._arrivals += 1
         now = self._loop.time_s
         kept = self._promises.most_kept(ticket.token, now)
-        self._queue.arrived(now, self._arrivals, ticket.weight, kept)
+        key = ""
+        if self._shares:
+            key, kept = ticket.key, max(kept, self._shares - 1)
+        self._queue.arrived(now, self._arrivals, ticket.weight, kept, key=key)
         decisions = self._gate.arrive(ticket)
         self._note("arrived", ticket.number)
         return self._judged(decisions)

@@ -5,7 +5,8 @@ A witness keeps its own books and shares nothing with the machines it watches. W
 in their order; `settled` closes the event. `LawError.law` is the number of the law:
 
 1. In flight and cooling never exceed the cap; inside never exceeds cap + queue.
-2. Admission is in arrival order among those that did not leave or expire.
+2. Admission is in arrival order among those that did not leave or expire; where slots are shared
+   by key, among those of one key.
 3. Nobody waits beside a free slot of an awake engine; nobody is turned away as one too many beside
    a free slot or a free place, unless that is kept for one who is due.
 4. Each ticket ends exactly once, with one outcome, and the books agree with the gauges.
@@ -50,6 +51,8 @@ class _Waiter(NamedTuple):
     paused_mark_s: float
     promised_s: float
     """How long it may wait while capacity is 0."""
+    key: str
+    """Among whom it is in order of arrival."""
 
 
 class QueueWitness:
@@ -100,11 +103,18 @@ class QueueWitness:
     # What happens to a gate
 
     def arrived(
-        self, now: float, number: int, weight: int = 1, kept: int = 0, least_kept: int = 0
+        self,
+        now: float,
+        number: int,
+        weight: int = 1,
+        kept: int = 0,
+        least_kept: int = 0,
+        key: str = "",
     ) -> None:
         """Note a new ticket; its decision, if any, follows before `settled`.
 
-        `kept` is how many of the last places may be kept from it, `least_kept` how many must be.
+        `kept` is how many of the last places may be kept from it, `least_kept` how many must be;
+        `key` whose it is, where slots are shared by key.
         """
         self._pass(now)
         if number in self._queued or number in self._in_flight or number in self._cooling:
@@ -113,7 +123,7 @@ class QueueWitness:
         self._newcomer = number
         self._kept, self._least_kept = kept, least_kept
         promised_s = self._pause_limit_s if self._paused else 0.0
-        self._queued[number] = _Waiter(weight, now, self._awake_s, self._paused_s, promised_s)
+        self._queued[number] = _Waiter(weight, now, self._awake_s, self._paused_s, promised_s, key)
 
     def ended(self, now: float, number: int, outcome: Outcome) -> None:
         """Note that the driver finished a ticket that waited or was in flight."""
@@ -216,7 +226,8 @@ class QueueWitness:
         self._pass(now)
         if number not in self._queued:
             raise LawError(4, f"ticket {number} is admitted and does not wait")
-        head = next(iter(self._queued))
+        key = self._queued[number].key
+        head = next(one for one, waiter in self._queued.items() if waiter.key == key)
         if number != head:
             raise LawError(2, f"ticket {number} is admitted before {head}, which came earlier")
         if self._paused or self._draining:
@@ -279,7 +290,8 @@ class QueueWitness:
         if self._draining:
             raise LawError(4, f"{queued} tickets wait after a drain")
         number, head = next(iter(self._queued.items()))
-        if not self._paused and self._used + head.weight <= self._cap:
+        fits = not self._paused and self._used + head.weight <= self._cap
+        if fits and self._all_heads_fit():
             raise LawError(3, f"ticket {number} waits beside a free slot")
         if head.weight > self._cap:
             raise LawError(3, f"ticket {number} can never run and keeps everyone behind it")
@@ -389,6 +401,12 @@ class QueueWitness:
         # Who wakes nobody may be refused at any time: the terms are not known here.
         elif waiter.weight <= self._cap and reason is not Reason.MODEL_ASLEEP:
             raise LawError(4, f"ticket {number} fits and is refused as {reason.value}")
+
+    def _all_heads_fit(self) -> bool:
+        heads: dict[str, int] = {}
+        for waiter in self._queued.values():
+            heads.setdefault(waiter.key, waiter.weight)
+        return self._used + max(heads.values()) <= self._cap
 
     def _judge_wait(
         self,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from simulator.model.attempt import Attempt
 from simulator.model.event_loop import EventLoop, HeapDriver
+from simulator.model.key_records import KeyRecords
 from simulator.model.scenario import Scenario
 from simulator.model.sleeping_engine import StateTimes
 from simulator.model.tally import Tally
@@ -84,6 +85,7 @@ class Records:
         self._by_replicas = not scenario.always_has_slots
         self._tokens = scenario.service.profile is not None
         self._timed = scenario.terminating
+        self.by_key = KeyRecords(scenario.keys, scenario.warmup) if scenario.keys else None
         self.flights = Gauge()
         """Slots taken."""
         self.line = Gauge()
@@ -234,6 +236,8 @@ class Records:
         if self._tokens:
             p50, p95 = self.first_tokens.percentiles((0.5, 0.95))
             metrics |= {"first_token_p50_s": p50, "first_token_p95_s": p95}
+        if self.by_key is not None:
+            metrics |= self.by_key.metrics()
         if self._times is not None:
             metrics |= self._tier_metrics(self._times)
         return metrics

@@ -19,6 +19,7 @@ from simulator.model.replicas import ReplicaSet, engines_of
 from simulator.model.scenario import Scenario
 from simulator.model.sleeping_engine import SleepingEngine, StateTimes
 from simulator.traffic.distributions import unit
+from simulator.traffic.keys import key_of
 from simulator.traffic.streams import Purpose, Streams
 from simulator.traffic.workload import Clients, Closed, Request, Timed, timed
 from tornado_frontdoor.core.decisions import (
@@ -60,6 +61,7 @@ def new_gate(scenario: Scenario, loop: EventLoop, streams: Streams) -> Gate:
         queue=scenario.queue,
         queue_timeout_s=scenario.timeout_s,
         return_places=scenario.places_for_returns,
+        fair_share=scenario.fair_share,
         heeds_patience=scenario.patience_told == "heeded",
     )
     pacing = Random(int(streams.of(Purpose.PACING).integers(1 << 62)))
@@ -100,7 +102,7 @@ class SimulatedRun:
         self._retry = scenario.retry
         self._comes_back = scenario.retry.kind != "none"
         self._tells_patience = scenario.patience_told != "no"
-        self._is_known = self._comes_back or self._tells_patience
+        self._is_known = self._comes_back or self._tells_patience or bool(scenario.keys)
         self._hang_up = scenario.hang_up
         self._armed_s = inf
         self._index = 0
@@ -153,8 +155,7 @@ class SimulatedRun:
             self._mark = self.records.mark(following - 1, request[0])
         attempt = Attempt(request, following - 1)
         if self._is_known:
-            patience_s = attempt.patience_s if self._tells_patience else inf
-            attempt.caller = CallerFacts(following if self._comes_back else None, patience_s)
+            self._introduce(attempt)
         if self._engine is not None:
             self._enter(attempt)
             return
@@ -164,6 +165,17 @@ class SimulatedRun:
             self._obey(decisions)
         if attempt.state is _QUEUED:
             self._wait(attempt)
+
+    def _introduce(self, attempt: Attempt) -> None:
+        """Let the gate know what it may know of who asks."""
+        index, keys = attempt.index, self._scenario.keys
+        token = index if self._comes_back else None
+        patience_s = attempt.patience_s if self._tells_patience else inf
+        attempt.caller = CallerFacts(token, patience_s)
+        if self.records.by_key is not None:
+            key = key_of(keys, self._streams, index, self._client_of.get(index))
+            attempt.caller = CallerFacts(token, patience_s, key.name, key.share)
+            self.records.by_key.came(attempt)
 
     def _think(self, client: int) -> None:
         assert self._clients is not None
@@ -297,6 +309,8 @@ class SimulatedRun:
             self._add_latency(now - attempt.first_s)
             if self._record is not None:
                 self._record(attempt)
+            if self.records.by_key is not None:
+                self.records.by_key.served(attempt)
         if decisions:
             self._obey(decisions)
         if self._clients is not None:

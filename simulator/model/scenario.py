@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.traffic.distributions import NEVER, Distribution
+from simulator.traffic.keys import ClientKey
 from simulator.traffic.retries import NO_RETRY, TOLD, Advice, Retry
 from simulator.traffic.service import Service
 from simulator.traffic.streams import Streams
@@ -41,7 +42,7 @@ class Scenario:
     leave after an evenly spread part of their answer; the engine works on for `cooling_s` until it
     has noticed, and the slot is not given on before. `return_places` None: half of the queue.
     Where `patience_told` is not "no", clients say how long they wait, as SDKs do, and try again
-    after it; the gate heeds it or not.
+    after it; the gate heeds it or not. `fair_share`: slots are shared by `keys`.
     """
 
     cap: int
@@ -57,6 +58,8 @@ class Scenario:
     return_places: int | None = None
     patience: Distribution = NEVER
     patience_told: PatienceTold = "no"
+    keys: tuple[ClientKey, ...] = ()
+    fair_share: bool = False
     hang_up: float = 0.0
     cooling_s: float = 0.0
     tiers: Tiers | None = None

@@ -57,6 +57,7 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
         "pick": scenario.balancing,
         "retry": str(scenario.retry),
         **_returning(scenario),
+        **_by_key(scenario),
         "patience": _law_text(scenario.patience),
         **({} if scenario.patience_told == "no" else {"patience_told": scenario.patience_told}),
         "hang_up": scenario.hang_up,
@@ -83,6 +84,17 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
 
 def _law_text(law: Distribution) -> str:
     return str(law) if isfinite(law.mean) else "none"
+
+
+def _by_key(scenario: Scenario) -> dict[str, object]:
+    """Return what bears on keys; nothing where clients bring none."""
+    if not scenario.keys:
+        return {}
+    return {
+        "keys": ",".join(str(key) for key in scenario.keys),
+        "shares": ",".join(f"{key.name}={key.share:g}" for key in scenario.keys),
+        "fair_share": scenario.fair_share,
+    }
 
 
 def _returning(scenario: Scenario) -> dict[str, object]:

@@ -169,9 +169,9 @@ _COOLING = {
 }
 
 _KEPT = {
-    "a kept place is for everybody": Patch("arrive", "(0 if self._paused else kept)", "0"),
-    "a place is kept while paused": Patch("arrive", "(0 if self._paused else kept)", "kept"),
-    "one kept place too many": Patch("arrive", "else kept)", "else kept + 1)"),
+    "a kept place is for everybody": Patch("_kept_from", "return kept", "return 0"),
+    "a place is kept while paused": Patch("_kept_from", "if self._paused:", "if False:"),
+    "one kept place too many": Patch("_kept_from", "return kept", "return kept + 1"),
     "a slot is kept too": Patch(
         "arrive", "and self._fits(weight)", "and self._fits(weight + kept)"
     ),

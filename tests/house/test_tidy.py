@@ -18,12 +18,11 @@ SOURCES = sorted(
 )
 LONGEST_MODULE = 400
 LONGER = {
-    "admission.py": 480,
+    "admission.py": 500,
     "invariants.py": 440,
     "machine.py": 900,
     "gate.py": 560,
     "main.py": 460,
-    "routing.py": 410,
 }
 """One owner of its state is worth more than two files that write into each other."""
 

@@ -76,6 +76,12 @@ def find_warnings(settings: Settings) -> list[str]:
     ]
     for upstream in settings.upstreams.values():
         warnings += _upstream_warnings(upstream)
+        if upstream.admission is not None and upstream.admission.fair_share:
+            path = f"upstreams.{upstream.key}.admission.fair_share"
+            if not settings.keys:
+                warnings.append(f"{path}: has no effect without [keys.NAME]: all are alike")
+            if settings.cluster is not None:
+                warnings.append(f"{path}: has no effect in a cluster, which is not told of keys")
     warnings += _preload_warnings(settings)
     for name, model in settings.models.items():
         if name in settings.upstreams and model.upstream != name:
@@ -208,6 +214,7 @@ def _upstream_json(upstream: UpstreamSettings) -> Json:
         "queue": admission.queue if admission else None,
         "queue_timeout_s": admission.queue_timeout_s if admission else None,
         "heed_client_timeouts": admission.heed_client_timeouts if admission else None,
+        "fair_share": admission.fair_share if admission else None,
         "return_places": admission.places_for_returns if admission else None,
         "headroom": admission.headroom if admission else None,
         "connect_timeout_s": upstream.connect_timeout_s,

@@ -186,6 +186,7 @@ class AdmissionTable(Table):
     queue_timeout_s = Number(above=0, most=YEAR_S, required=True)
     return_places = Whole(0, PLACES_MAX)
     heed_client_timeouts = Flag()
+    fair_share = Flag()
 
 
 class SleepTable(Table):
@@ -323,6 +324,7 @@ class KeyTable(Table):
 
     sha256 = Sha256(required=True)
     models = Items(Text())
+    share = Number(above=0, most=1000)
 
 
 class GroupTable(Table):

@@ -117,6 +117,7 @@ class AdmissionSettings:
     return_places: int | None = None
     """None: half of the queue."""
     heed_client_timeouts: bool = True
+    fair_share: bool = False
 
     @property
     def places_for_returns(self) -> int:
@@ -262,6 +263,7 @@ class KeySettings:
     """The table's name."""
     sha256: str
     models: tuple[str, ...] = ()
+    share: float = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,9 @@ A request that was broken off is not yet over for its engine, which reads the cl
 says so: the ticket is not in flight any more and keeps its slots until `finish` tells that the
 engine has let go, or until `cooling_limit_s` has passed, told as `Cooled`. A drain leaves it alone.
 
+Where slots are shared by key (`fair_share.py`), "the head" below is who is next by that, and order
+of arrival is that within a key. Limits come in order of arrival all the same.
+
 While the controller is *paused* (its engine is not awake) capacity is 0: everyone waits, in the
 same queue, under the same bound. Two clocks measure a wait, and only one of them runs at a time:
 the time spent while paused counts against the pause limit, the rest against `queue_timeout_s`. A
@@ -39,6 +42,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from tornado_frontdoor.core.decisions import AdmissionEvent, Admit, Cooled, Reason, Rejected
+from tornado_frontdoor.core.fair_share import FairShare
 from tornado_frontdoor.core.limits import AdmissionLimits
 from tornado_frontdoor.core.replicas import Replicas
 from tornado_frontdoor.core.request import Ticket, TicketError, TicketState
@@ -79,6 +83,7 @@ class AdmissionController:
         self._paused_total_s = 0.0
         self._quiet_until_s = -inf  # nobody's limit is earlier: they come in order, head first
         self._changed_s = 0.0
+        self._fair: FairShare | None = None
         self.duplicate_finishes = 0
         self._take(limits)
 
@@ -179,7 +184,7 @@ class AdmissionController:
         elif not self._paused and not self._queue and self._fits(weight):
             self._let_in(ticket, now)
             events.append(_new(Admit, (ticket, waited_s, 0.0)))
-        elif len(self._queue) < self._places() - (0 if self._paused else kept):
+        elif len(self._queue) < self._places() - self._kept_from(ticket, kept, now):
             ticket.state = _QUEUED
             if waited_s or self._promises_differ:
                 self._quiet_until_s = -inf
@@ -187,6 +192,8 @@ class AdmissionController:
             ticket.paused_mark_s = self._paused_s(now)
             ticket.promised_s = self._pause_limit_s if self._paused else 0.0
             self._queue[ticket.number] = ticket
+            if self._fair is not None:  # it may be next, and fit where another does not
+                self._grant(now, events)
         else:
             self._reject(ticket, Reason.QUEUE_FULL, events)
         return events
@@ -202,6 +209,8 @@ class AdmissionController:
         self._used += ticket.weight
         if self._replicas is not None:
             self._replicas.adopt(ticket)
+        if self._fair is not None:
+            self._fair.holds(ticket)
 
     def finish(self, ticket: Ticket, now: float) -> Sequence[AdmissionEvent]:
         """End a ticket, wherever it is; returns whom that lets in."""
@@ -331,16 +340,31 @@ class AdmissionController:
         self._used += ticket.weight
         if self._replicas is not None:
             self._replicas.place(ticket)
+        if self._fair is not None:
+            self._fair.holds(ticket)
 
     def _give_back(self, ticket: Ticket) -> None:
         self._used -= ticket.weight
         if self._replicas is not None:
             self._replicas.give_back(ticket)
+        if self._fair is not None:
+            self._fair.gave_back(ticket)
 
     def _take(self, limits: AdmissionLimits) -> None:
         self.limits = limits
         self._quiet_until_s = -inf
         self._cap: float = inf if limits.cap is None else limits.cap
+        if limits.fair_share is (self._fair is None):
+            self._fair = FairShare() if limits.fair_share else None
+
+    def _kept_from(self, ticket: Ticket, kept: int, now: float) -> int:
+        """Return how many of the last places a newcomer may not take."""
+        if self._paused:
+            return 0
+        if self._fair is None:
+            return kept
+        others = self._fair.kept_from(ticket, self._queue.values(), now)
+        return 0 if others is None else max(kept, others)
 
     def _places(self) -> float:
         """Return how many tickets may wait now: the slots that nobody can have are places too."""
@@ -392,7 +416,8 @@ class AdmissionController:
             return
         queue = self._queue
         while queue and self._used < self._cap:
-            ticket = next(iter(queue.values()))
+            fair = self._fair
+            ticket = next(iter(queue.values())) if fair is None else fair.next_of(queue.values())
             if not self._fits(ticket.weight):
                 return
             del queue[ticket.number]

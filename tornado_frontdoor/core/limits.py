@@ -29,6 +29,8 @@ class AdmissionLimits:
     """How many of the last places are kept for those who come back when they were told (>= 0)."""
     heeds_patience: bool = True
     """Whether those are refused at once who would leave before their turn."""
+    fair_share: bool = False
+    """Whether slots are shared by key, rather than given in order of arrival alone."""
     cooling_limit_s: float = COOLING_LIMIT_S
     """How long a slot stays taken whose engine gives no sign that it has let go (>= 0)."""
 

@@ -74,6 +74,10 @@ class CallerFacts(NamedTuple):
     """Equal for each try of one request, and different from others'; None: not known."""
     patience_s: float = inf
     """How long it waits in silence before it leaves, as it says itself."""
+    key: str = ""
+    """Whose key it brought; those without one are all alike."""
+    share: float = 1.0
+    """What that key has of the slots, beside the shares of others (> 0)."""
 
 
 class TicketState(IntEnum):
@@ -139,6 +143,16 @@ class Ticket:
         self.terms: WakeTerms | None = None
         self.caller: CallerFacts | None = None
         self.request_id = ""
+
+    @property
+    def key(self) -> str:
+        """Whose key its caller brought."""
+        return "" if self.caller is None else self.caller.key
+
+    @property
+    def share(self) -> float:
+        """What that key has of the slots, beside the shares of others."""
+        return 1.0 if self.caller is None else self.caller.share
 
     @property
     def token(self) -> Hashable:

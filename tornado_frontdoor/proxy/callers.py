@@ -15,6 +15,7 @@ from math import inf
 
 from tornado_frontdoor.core.request import CallerFacts, CanonicalRequest, StoredBody, part_of
 from tornado_frontdoor.surfaces.keys import HEADERS as CREDENTIALS
+from tornado_frontdoor.surfaces.keys import Key
 
 SDK_DEFAULT_S = 600.0
 PRINTED_BYTES = 65536
@@ -65,10 +66,16 @@ class RequestToken:
 
 
 def caller_of(
-    headers: Mapping[str, str], request: CanonicalRequest, patience_s: float = inf
+    headers: Mapping[str, str],
+    request: CanonicalRequest,
+    patience_s: float = inf,
+    key: Key | None = None,
 ) -> CallerFacts:
     """Return what a gate may know of who asks; `headers` are the client's, in lower case."""
-    return CallerFacts(RequestToken(headers, request), patience_s)
+    token = RequestToken(headers, request)
+    if key is None:
+        return CallerFacts(token, patience_s)
+    return CallerFacts(token, patience_s, key.name, key.share)
 
 
 def patience_of(headers: Mapping[str, str]) -> tuple[float, bool]:

@@ -29,6 +29,11 @@ def key_ring(settings: Settings) -> KeyRing:
     """Return the keys of clients, each with the models it may ask for by their tables' names."""
     tables = {name.lower(): name for name in settings.models}
     return KeyRing(
-        Key(key.name, key.sha256, frozenset(tables[model.lower()] for model in key.models))
+        Key(
+            key.name,
+            key.sha256,
+            frozenset(tables[model.lower()] for model in key.models),
+            key.share,
+        )
         for key in settings.keys.values()
     )

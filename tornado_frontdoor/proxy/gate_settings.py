@@ -29,6 +29,7 @@ def limits_of(settings: UpstreamSettings) -> AdmissionLimits:
         queue_timeout_s=admission.queue_timeout_s,
         return_places=admission.places_for_returns,
         heeds_patience=admission.heed_client_timeouts,
+        fair_share=admission.fair_share,
         cooling_limit_s=settings.cooling_limit_s,
     )
 

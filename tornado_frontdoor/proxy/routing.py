@@ -269,7 +269,7 @@ class FrontDoor:
             client.headers, client.target.partition("?")[2], decoded.target.progress, self.progress
         )
         patience_s = inf if in_stream else silence_borne_s(client.headers, self.progress)
-        caller = caller_of(client.headers, decoded.request, patience_s)
+        caller = caller_of(client.headers, decoded.request, patience_s, client.key)
         request = ProxiedRequest(decoded, upstream, client, surface, record, self, terms, caller)
         request.in_stream = in_stream
         self.under_way.add(request)

@@ -19,6 +19,8 @@ class Key(NamedTuple):
     name: str
     sha256: str
     models: frozenset[str] = frozenset()
+    share: float = 1.0
+    """What it has of an engine's slots beside others, where these are shared by key."""
 
     def may_ask(self, model: str) -> bool:
         """Tell whether it may ask for a model, by the name of the model's table."""
