@@ -226,8 +226,8 @@ class House(Doorway):
         return {
             "in_flight": sum(gate.in_flight for gate in gates),
             "queued": sum(gate.queued for gate in gates),
-            "duplicate_finishes": sum(gate.duplicate_finishes for gate in gates),
-            "leases": sum(len(u.keeper._waiting) for u in upstreams),
+            "duplicate_finishes": sum(getattr(gate, "duplicate_finishes", 0) for gate in gates),
+            "leases": sum(len(getattr(u.keeper, "_waiting", ())) for u in upstreams),
             "watched": len(self.app._departures),
             "passages": len(self.app.door.under_way),
             "engines": sum(self.seen(key)["in_flight"] for key in self.engines),

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from killable import killable
 from naps import House, house
+from test_hand_over_live import next_of, until
 from test_wake_commands import command
+
+from tornado_frontdoor.proxy.admin.orders import orders_of
 
 MONDAY_7 = datetime(2026, 11, 30, 7, 0, tzinfo=UTC).timestamp()
 OFFICE = ["awake mon-fri 08:00-18:00", "asleep daily 22:00-06:00"]
@@ -161,6 +164,26 @@ def test_the_last_word_of_an_operator_counts() -> None:
             await said(door, "sleep/text?for=1h")
             told = await said(door, "pin/text")
             assert [one["kind"] for one in told["orders"]] == ["pin"]
+
+    asyncio.run(scenario())
+
+
+def test_a_pin_goes_on_at_the_front_door_that_takes_over() -> None:
+    async def scenario() -> None:
+        async with house(idle_sleep_s=0.3, mishaps_allowed=True) as door:
+            old = door.upstream()
+            pinned = await said(door, "pin/text?for=1h&by=alice")
+            async with next_of(door) as new:
+                taken = new.app.pool.current["text"]
+                await until(lambda: taken.state == "awake")
+                assert [one.by for one in taken.held()] == ["alice"]
+                told = orders_of(taken)
+                assert told[0]["until"] == pinned["orders"][0]["until"]
+                assert old.orders is not None
+                assert old.orders.closed, "one of the two gives orders"
+                await asyncio.sleep(0.6)
+                assert taken.state == "awake"
+                await door.app.succession.finish(asyncio.Event())
 
     asyncio.run(scenario())
 
