@@ -144,16 +144,18 @@ class Redis:
         self._carry(door, up=True, what=execute)
 
     def send(self, packet: Packet) -> None:
-        data = encode(packet)
+        if self.world.as_bytes:
+            packet = decode(encode(packet))
         times = 1 + (self.rng.random() < self.repeats)
         if self.rng.random() < self.loss:
             times -= 1
         for _ in range(times):
-            self._carry(packet.sender, up=True, what=lambda: self._store(packet.to, data))
+            self._carry(packet.sender, up=True, what=lambda: self._store(packet))
 
-    def _store(self, to: str, data: bytes) -> None:
+    def _store(self, packet: Packet) -> None:
+        to = packet.to
         if self.alive and to in self.world.sites:
-            self._carry(to, up=False, what=lambda: self.world.sites[to].packet(decode(data)))
+            self._carry(to, up=False, what=lambda: self.world.sites[to].packet(packet))
 
     # What happens to it
 

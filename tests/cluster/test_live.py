@@ -247,6 +247,18 @@ def test_an_upstream_that_comes_with_a_reload_is_served_by_the_owner_there_is(
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
+def test_the_acceptance_check_holds_through_three_doors(redis: RedisServer, tmp_path: Path) -> None:
+    """40 at once against cap 6 and 8 places, held for 2 s each, over all doors together."""
+
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 3, hold_s=2.0, lease_s=2) as many:
+            assert await crowd(many, 40) == {200: 14, 503: 26}
+            assert many.stats()["max_concurrent"] == 6
+
+    asyncio.run(scenario())
+
+
 def test_a_front_door_that_is_alone_loads_nothing_of_the_cluster() -> None:
     code = (
         "import sys, tornado_frontdoor.proxy.app\n"

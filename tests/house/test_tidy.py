@@ -22,6 +22,7 @@ LONGER = {
     "invariants.py": 440,
     "machine.py": 900,
     "gate.py": 560,
+    "node.py": 420,
     "main.py": 460,
 }
 """One owner of its state is worth more than two files that write into each other."""

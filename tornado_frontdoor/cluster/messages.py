@@ -139,6 +139,7 @@ class State(NamedTuple):
     views: Mapping[str, Mapping[str, Any]]
 
 
+ForOwner = Lost | OperatorWants | DrainReplica
 Body = (
     *(Join, Arrive, Finish, Lost, OperatorWants, OnWire),
     *(Admitted, TurnedAway, Queued, Count, OperatorTold, State),

@@ -29,8 +29,6 @@ from tornado_frontdoor.cluster.session import Session
 from tornado_frontdoor.cluster.tickets import Own, OwnStage, OwnTickets
 from tornado_frontdoor.core.decisions import Admit, Outcome, Refusal
 
-ForOwner = messages.Lost | messages.OperatorWants | messages.DrainReplica
-
 
 class Node:
     """A door in the cluster. Each call appends to `out` what is to be done, in order."""
@@ -49,6 +47,9 @@ class Node:
         self.leaving = False
         self.agrees = True
         """Whether this door's limits are those of the cluster; one that differs never owns."""
+        self.puts_off = False
+        """Whether what is to be said waits for `flush`, so that one packet says more."""
+        self.has_news = False
         self.redis_refuses = False
         """Whether nothing listens at Redis' address: then no other door has an owner either."""
         self._opened_s: float | None = None
@@ -123,7 +124,7 @@ class Node:
             self.alone.finish(own, outcome)
         self._flush(now)
 
-    def tell_owner(self, body: ForOwner, now: float) -> bool:
+    def tell_owner(self, body: messages.ForOwner, now: float) -> bool:
         """Pass on what concerns the gates of another door; tells whether there is one."""
         self._clock(now)
         if self.session is None:
@@ -335,7 +336,7 @@ class Node:
             elif self.session is not None:
                 self.session.send(now, self.out)
         self._again(now)
-        self._flush(now, timer=True)
+        self.flush(now, timer=True)
 
     def _again(self, now: float) -> None:
         """Tell those once more who could not start when they were told."""
@@ -344,11 +345,19 @@ class Node:
         for own in self.own.stalled():
             self.out.append(own.start())
 
-    def _flush(self, now: float, *, timer: bool = False) -> None:
+    def flush(self, now: float, *, timer: bool = False) -> None:
+        """Send what there is to be sent."""
+        self.has_news = False
         if self.owner is not None:
             self.owner.flush(now, timer=timer)
         elif self.session is not None:
             self.session.flush(now, self.out, timer=timer)
+
+    def _flush(self, now: float) -> None:
+        if self.puts_off:
+            self.has_news = True
+        else:
+            self.flush(now)
 
     # What other doors say
 

@@ -194,7 +194,8 @@ class GateOwner:
         keys = self._reserved.setdefault(door, [])
         for address in self.rules.gates:
             left = self.rules.share(address, doors)
-            shares = self.rules.slot_shares(address, doors) or {address: left}
+            several = self.rules.slot_shares(address, doors) if left else {}
+            shares = several or {address: left}
             for engine, share in shares.items():
                 # At every engine, as nobody knows on which of them that door uses its share.
                 keys += [self.book.take_slot(address, None, engine) for _ in range(share)]

@@ -59,7 +59,8 @@ class ClusterDoor:
         self._beating = False
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._busy = False
+        self._busy = self._flushes = False
+        self.node.puts_off = True
 
     # Up and down
 
@@ -194,6 +195,15 @@ class ClusterDoor:
                     self._act(action)
         finally:
             self._busy = False
+        if self.node.has_news and not self._flushes:
+            # All that happens in this turn of the loop goes out together.
+            self._flushes = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushes = False
+        self.node.flush(monotonic())
+        self._carry_out()
 
     def _act(self, action: Action) -> None:
         match action:
