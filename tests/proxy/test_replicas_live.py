@@ -180,6 +180,20 @@ def test_one_conversation_stays_with_one_engine() -> None:
     asyncio.run(scenario())
 
 
+def test_a_conversation_that_all_ask_about_makes_no_queue_at_its_engine() -> None:
+    async def scenario() -> None:
+        async with pair({"hold": 60}, upstream='pick = "affinity"', cap=6, queue=4) as both:
+            wires = [await both.door.begin(CHAT, chat()) for _ in range(7)]
+            await both.door.inside(6, 1)
+            await both.door.until(lambda: sum(one["in_flight"] for one in both.stats()) == 6)
+            assert sorted(one["in_flight"] for one in both.stats()) == [2, 4]
+            for wire in wires:
+                wire.leave()
+            await both.door.inside(0)
+
+    asyncio.run(scenario())
+
+
 # One engine that never sleeps, and is dead
 
 

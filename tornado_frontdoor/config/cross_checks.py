@@ -26,6 +26,7 @@ def find_contradictions(data: Data, raw: Data) -> Iterator[Found]:
     for key, upstream in _tables(data, "upstreams").items():
         own = _table(_table(raw, "upstreams"), key)
         yield from _replicas(key, upstream, own)
+        yield from _discover(key, upstream, own, clustered="cluster" in raw)
         yield from _admission(key, _table(upstream, "admission"), _slots(upstream))
         yield from _return_places(key, _table(upstream, "admission"))
         yield from _process(key, upstream, own)
@@ -132,8 +133,24 @@ def _replicas(key: str, upstream: Data, raw: Data) -> Iterator[Found]:
         yield (*path, "sleep"), "cannot stand beside replicas: engines that sleep have one address"
 
 
+def _discover(key: str, upstream: Data, raw: Data, *, clustered: bool) -> Iterator[Found]:
+    """What goes beside one name for several addresses, which are not known yet."""
+    if upstream.get("discover") is None:
+        return
+    path = ("upstreams", key, "discover")
+    for other in ("replicas", "sleep"):
+        if other in raw:
+            yield path, f"cannot stand beside {other}"
+    if clustered:
+        yield path, "cannot be had with [cluster]: write the replicas down"
+    if str(upstream.get("url", "")).startswith("https:"):
+        yield path, "needs an http url: a certificate is for a name, not for its addresses"
+
+
 def _slots(upstream: Data) -> int | None:
     """Return the sequences that the engines run at once; None: not told, or unfit."""
+    if upstream.get("discover") is not None:
+        return None  # of each address, and nobody knows how many there are
     replicas = upstream.get("replicas")
     if replicas:
         return sum(int(replica.slots) for replica in replicas)

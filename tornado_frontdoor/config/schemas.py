@@ -257,6 +257,8 @@ class UpstreamTable(Table):
     engine = EngineName()
     url = OriginUrl()
     replicas = Tables(ReplicaTable)
+    discover = ChoiceField("dns")
+    discover_every_s = Number(least=1, most=86400)
     pick = ChoiceField("least", "affinity")
     probe_period_s = Number(least=0, most=YEAR_S)
     hold_restarting_s = Number(least=0, most=YEAR_S)

@@ -203,6 +203,8 @@ class UpstreamSettings:
     """Scheme and host in lower case, no slash at the end; never equal to another upstream's. That
     of the first replica where there are some, never empty."""
     replicas: tuple[ReplicaSettings, ...] = ()
+    discover: Literal["dns"] | None = None
+    discover_every_s: float = 10
     pick: Literal["least", "affinity"] = "least"
     probe_period_s: float = 2
     hold_restarting_s: float = 0
@@ -222,6 +224,11 @@ class UpstreamSettings:
     def urls(self) -> tuple[str, ...]:
         """All addresses behind it."""
         return tuple(replica.url for replica in self.replicas) or (self.url,)
+
+    @property
+    def several(self) -> bool:
+        """Whether several engines may stand behind it."""
+        return bool(self.replicas) or self.discover is not None
 
     def read_api_key(self) -> str | None:
         """Read the key that the engine asks for; None: it asks for none that we know.

@@ -1,5 +1,6 @@
 """What a gate is told of its upstream's settings: its limits, its engines, its policy of sleep."""
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from math import inf
 
@@ -34,10 +35,17 @@ def limits_of(settings: UpstreamSettings) -> AdmissionLimits:
     )
 
 
-def engines_of(settings: UpstreamSettings) -> Engines:
-    """Return the engines of a gate; one alone has no bound of its own beside the cap."""
+def engines_of(settings: UpstreamSettings, found: Sequence[str] = ()) -> Engines:
+    """Return the engines of a gate; one alone has no bound of its own beside the cap.
+
+    `found`: the addresses behind its name, where that is looked up, each with the same slots.
+    """
+    slots: dict[str, float] = {one.url: one.slots for one in settings.replicas}
+    if settings.discover is not None:
+        of_each = settings.admission.slots if settings.admission else inf
+        slots = dict.fromkeys(found or (settings.url,), of_each)
     return Engines(
-        slots={one.url: one.slots for one in settings.replicas} or {settings.url: inf},
+        slots=slots or {settings.url: inf},
         pick=settings.pick,
         hold_down_s=settings.hold_restarting_s,
         probe_up_s=settings.probe_period_s or inf,

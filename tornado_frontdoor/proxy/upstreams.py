@@ -6,7 +6,7 @@ vLLM answers those asleep too, so the side door wakes nobody.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import cast
@@ -26,6 +26,7 @@ from tornado_frontdoor.engines import kinds
 from tornado_frontdoor.proxy.callers import affinity_of
 from tornado_frontdoor.proxy.cooling_looks import CoolingLooks
 from tornado_frontdoor.proxy.curl.client import Receiver, Transfer, UpstreamCall, UpstreamClient
+from tornado_frontdoor.proxy.discovery import Discovery
 from tornado_frontdoor.proxy.distant_gate import DistantGate, WayToGates
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.gate_driver import (
@@ -72,10 +73,13 @@ class Upstream:
         engines = engines_of(settings) if nap is None and keeper is None else None
         self.keeper = keeper or GateDriver(settings.key, limits_of(settings), rng, nap, engines)
         self._health = None if engines is None else EngineHealth(self.keeper, client)
+        self._found: Sequence[str] = ()
+        self._discovery: Discovery | None = None
         self._looks: CoolingLooks | None = None
         if keeper is None:
             self._looks = CoolingLooks(self.keeper, client, kinds()[settings.engine])
             self._tell_looks()
+        self._discover()
         self.side_door = GateDriver(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
         self.engine: EngineExecutor | None = None
         self._given: DistantGate | None = None
@@ -87,6 +91,29 @@ class Upstream:
         flying = f"{gate.in_flight}{'' if cap is None else f' of {cap}'} in flight"
         waiting = f"{gate.queued} of {queue} queued"
         return f"<Upstream {settings.key} at {settings.url}: {self.state}, {flying}, {waiting}>"
+
+    def _discover(self) -> None:
+        """Look its name up from now on, or no more, as its settings say."""
+        wanted = self.settings.discover is not None and self._health is not None
+        every_s = self.settings.discover_every_s
+        if self._discovery is not None and not wanted:
+            self._discovery.close()
+            self._discovery, self._found = None, ()
+        elif self._discovery is not None:
+            self._discovery.every_s = every_s
+        elif wanted:
+            self._discovery = Discovery(self.settings.url, every_s, self._take_engines)
+
+    def _take_engines(self, found: Sequence[str]) -> None:
+        """Have the engines that were found; who is on one that goes stays to the end."""
+        self._found = found
+        self._change_engines()
+
+    def _change_engines(self) -> None:
+        self._tell_looks()
+        if self._health is not None:
+            self.keeper.change_engines(engines_of(self.settings, self._found))
+            self._health.arm()
 
     def join(self, engine: EngineExecutor) -> None:
         """Give the gate the engine that it puts to sleep and wakes, and let it look at it."""
@@ -113,7 +140,7 @@ class Upstream:
 
     def _tell_looks(self) -> None:
         if self._looks is not None:
-            self._looks.engines = self.settings.urls
+            self._looks.engines = tuple(self._found) or self.settings.urls
             key = self.api_key
             self._looks.credentials = [] if key is None else [("Authorization", f"Bearer {key}")]
 
@@ -258,9 +285,8 @@ class Upstream:
         if (wake is None) != (self.engine is None):
             # A second gate before one engine would be a second cap.
             LOG.warning("upstreams.%s.sleep comes or goes with the next start", settings.key)
-        if self._health is not None:
-            self.keeper.change_engines(engines_of(settings))
-            self._health.arm()
+        self._discover()
+        self._change_engines()
         self.keeper.change_limits(limits_of(settings), wake if self.engine else None)
         if self.orders is not None:
             self.orders.change(order_rules_of(settings))
@@ -309,6 +335,8 @@ class Upstream:
 
     async def let_go(self) -> None:
         """Stop what looked after the engine: the process that has the gate does."""
+        if self._discovery is not None:
+            self._discovery.close()
         looks, self._looks = self._looks, None
         if looks is not None:
             await looks.close()
@@ -334,6 +362,8 @@ class Upstream:
             self.orders.close()
         self.keeper.close()
         self.side_door.close()
+        if self._discovery is not None:
+            self._discovery.close()
         if self._looks is not None:
             await self._looks.close()
         if self._health is not None:
@@ -345,7 +375,7 @@ class Upstream:
         """Return the gate as it is now, for gauges."""
         gate = self.keeper.gate
         limits = gate.limits
-        several = self.engines() if self.settings.replicas else []
+        several = self.engines() if self.settings.several else []
         return GateReading(
             upstream=self.settings.key,
             in_flight=gate.in_flight,

@@ -315,7 +315,7 @@ def _replicas(upstream: Upstream) -> list[dict[str, Any]]:
     return [
         {"url": one.name, "slots": one.slots, "taken": one.used, "state": one.state}
         for one in upstream.engines()
-        if upstream.settings.replicas
+        if upstream.settings.several
     ]
 
 
