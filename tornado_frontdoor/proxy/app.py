@@ -39,7 +39,6 @@ from tornado_frontdoor.proxy.downstream.tls import CannotServeTls, load, make_co
 from tornado_frontdoor.proxy.engine.journal import JournalError
 from tornado_frontdoor.proxy.engine.model_lengths import ModelLengths
 from tornado_frontdoor.proxy.handover.succession import Parts, Succession
-from tornado_frontdoor.proxy.handover.taken import Predecessor
 from tornado_frontdoor.proxy.logs import LineSink, LogWriter
 from tornado_frontdoor.proxy.registry import UpstreamRegistry
 from tornado_frontdoor.proxy.routing import FrontDoor
@@ -48,6 +47,7 @@ from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.surfaces.openai import OpenAISurface
 
 if TYPE_CHECKING:
+    from tornado_frontdoor.proxy.handover.taken import Predecessor
     from tornado_frontdoor.proxy.tracing import Tracing
 
 LOG = logging.getLogger("frontdoor")
@@ -63,7 +63,7 @@ class App:
         settings: Settings,
         read_again: Callable[[], Settings],
         access_log: LineSink,
-        predecessor: Predecessor | None = None,
+        predecessor: "Predecessor | None" = None,
     ) -> None:
         self._predecessor = predecessor
         self.settings = self._started_with = settings

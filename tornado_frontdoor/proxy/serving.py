@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tornado_frontdoor import __version__
 from tornado_frontdoor.config import Address, Settings
@@ -17,9 +18,11 @@ from tornado_frontdoor.proxy.downstream.server import CannotBind
 from tornado_frontdoor.proxy.downstream.tls import CannotServeTls, make_context
 from tornado_frontdoor.proxy.engine.journal import JournalError
 from tornado_frontdoor.proxy.handover.meeting import CannotTakeOver
-from tornado_frontdoor.proxy.handover.taken import Predecessor, find_predecessor
 from tornado_frontdoor.proxy.logs import LogWriter, logging_to
 from tornado_frontdoor.proxy.upstreams import CannotJoin
+
+if TYPE_CHECKING:
+    from tornado_frontdoor.proxy.handover.taken import Predecessor
 
 LOG = logging.getLogger("frontdoor")
 
@@ -99,8 +102,10 @@ async def _serve_and_log(
     return int(app.succession.failed)
 
 
-def _take_over(settings: Settings) -> Predecessor | None:
+def _take_over(settings: Settings) -> "Predecessor | None":
     """Ask for the place of the front door that runs, once nothing else can go wrong here."""
+    from tornado_frontdoor.proxy.handover.taken import find_predecessor
+
     if settings.server.tls_files:
         make_context(*settings.server.tls_files)
     settings.server.read_admin_token()

@@ -12,18 +12,20 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tornado_frontdoor.config import Settings
 from tornado_frontdoor.core.printable import printable
 from tornado_frontdoor.proxy.downstream.listener import Listener
 from tornado_frontdoor.proxy.downstream.server import Server
-from tornado_frontdoor.proxy.handover.given import GivenGates
 from tornado_frontdoor.proxy.handover.meeting import MeetingPoint, Petition, give, refuse
-from tornado_frontdoor.proxy.handover.taken import Predecessor
 from tornado_frontdoor.proxy.registry import UpstreamRegistry
 from tornado_frontdoor.proxy.routing import FrontDoor
 from tornado_frontdoor.proxy.service_manager import ServiceManager
+
+if TYPE_CHECKING:
+    from tornado_frontdoor.proxy.handover.given import GivenGates
+    from tornado_frontdoor.proxy.handover.taken import Predecessor
 
 LOG = logging.getLogger("frontdoor")
 
@@ -51,7 +53,7 @@ class Parts(NamedTuple):
 class Succession:
     """Who came before this front door, and who comes after it."""
 
-    def __init__(self, started_with: Settings, parts: Parts, before: Predecessor | None) -> None:
+    def __init__(self, started_with: Settings, parts: Parts, before: "Predecessor | None") -> None:
         self._started_with = started_with
         self._parts = parts
         self._before = before
@@ -135,6 +137,9 @@ class Succession:
             refuse(asked.connection, why)
             return
         LOG.info("handing over to process %d", asked.pid)
+        # The words of front doors that share gates: loaded by who needs them, as few ever do.
+        from tornado_frontdoor.proxy.handover.given import GivenGates
+
         self._pid = asked.pid
         parts = self._parts
         for server in parts.servers:
