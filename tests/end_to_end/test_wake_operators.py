@@ -273,13 +273,13 @@ def test_every_view_agrees_in_every_state() -> None:
 
 
 def test_an_engine_that_never_answers_its_first_look_is_unknown() -> None:
-    """The seventh state: it accepts and says nothing; who comes is held for the longest."""
+    """The seventh state: it accepts and says nothing; who comes is held as if it slept lightly."""
 
     async def scenario() -> None:
-        async with house(settle=False, hold_offloaded_s=0.5) as door:
+        async with house(settle=False, hold_sleeping_s=0.5) as door:
             door.misfortune("is_sleeping=mute*1")
             refused = await door.ask()
-            assert (refused.status, refused.json["sleep_depth"]) == (503, "offloaded")
+            assert (refused.status, refused.json["sleep_depth"]) == (503, "sleeping")
             assert (await door.status())["state"] == "unknown"
             door.fortune()
             await door.settled("awake")
