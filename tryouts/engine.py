@@ -8,6 +8,7 @@ Usage:
   bin/tryout clients [URL] [--model NAME] [--only WORD] [--folder DIR] [--write FILE]
   bin/tryout vllm URL [--model NAME] [--restart CMD]
   bin/tryout llama URL [--model NAME]
+  bin/tryout several FIRST SECOND [--model NAME]
   bin/tryout (-h | --help)
 
 `engine` puts a front door with cap 2 and a line of 2 before the engine at URL (vLLM, llama.cpp or
@@ -43,6 +44,10 @@ loading and unloading the model NAME on it: tiers, a crowd, a model unloaded by 
 somebody else, a second model at work in a router that has room for one, and kill -9 of the front
 door while the model loads.
 
+`several` puts three front doors that share a gate, and a Redis, before two vLLM at FIRST and SECOND
+that serve the same with at least 4 sequences each, and kills the one that owns the gates amid
+streams. What the engines run is read from their own gauges.
+
 Options:
   --folder DIR       Where clients are installed and kept; else in a temporary folder.
   --only WORD        Only clients with this in their name.
@@ -77,6 +82,7 @@ from tryouts.clients import try_clients
 from tryouts.cooling import try_cooling
 from tryouts.llama import try_llama
 from tryouts.messages import try_messages
+from tryouts.several import try_several
 from tryouts.vllm import try_vllm
 
 RUNNING = re.compile(
@@ -244,6 +250,9 @@ def main() -> int:
         try_messages(say, url, model)
     elif arguments["cooling"]:
         try_cooling(say, url, model, arguments["--limit"], arguments["--engine-log"])
+    elif arguments["several"]:
+        urls = [arguments[name].rstrip("/") for name in ("FIRST", "SECOND")]
+        try_several(say, urls, model)
     elif arguments["llama"]:
         try_llama(say, url, model)
     elif arguments["clients"]:

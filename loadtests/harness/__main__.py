@@ -50,6 +50,7 @@ from docopt import DocoptExit, docopt
 from rich.console import Console
 
 from loadtests.harness import cluster, laws, prediction, report
+from loadtests.harness.cluster_faults import FAULTS
 from loadtests.harness.processes import (
     ROOT,
     SIGNALS,
@@ -108,7 +109,7 @@ def _run_cluster(arguments: Arguments, console: Console) -> int:
     """Run the faults of a cluster, which has no Locust: its clients go from door to door."""
     folder = _empty(_folder(arguments))
     hold, seconds = arguments["--hold"] or "0.8", float(arguments["--seconds"] or 2)
-    found = cluster.ClusterRun(folder, console, hold, seconds).run()
+    found = cluster.ClusterRun(folder, console, hold, seconds).run(FAULTS)
     return _conclude(console, found, folder)
 
 

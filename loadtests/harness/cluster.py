@@ -6,11 +6,9 @@ Redis and the engine are processes of their own; faults are signals to them.
 
 import json
 import shutil
-import signal
 import socket
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +25,7 @@ from loadtests.harness.processes import (
     fetch,
     wait_for,
 )
+from loadtests.harness.redis_way import RedisWay
 
 CAP = 6
 SLOTS = 8
@@ -75,6 +74,7 @@ class RunningDoor(NamedTuple):
     """A front door that runs."""
 
     child: Child
+    way: RedisWay
     public: str
     admin: str
 
@@ -109,7 +109,7 @@ class ClusterRun:
         self._number = 0
         self._port = _free_port()
 
-    def run(self) -> list[laws.Finding]:
+    def run(self, faults: "Sequence[Fault]") -> list[laws.Finding]:
         """Start everything, do every fault, judge; raises BrokenError."""
         if shutil.which("redis-server") is None:
             raise BrokenError("redis-server is not installed: apt-get install redis-server")
@@ -120,7 +120,7 @@ class ClusterRun:
             self.doors = self._start_doors(DOORS)
             self.wait_until_whole()
             with ClientCrowd([door.public for door in self.doors], CLIENTS) as self.crowd:
-                for fault in FAULTS:
+                for fault in faults:
                     self._one(fault.__name__.strip("_").replace("_", " "), fault)
             self._judge_rest()
         self.console.print(self._table())
@@ -147,24 +147,25 @@ class ClusterRun:
         return child
 
     def _start_doors(self, count: int) -> list[RunningDoor]:
-        path = self.folder / "cluster.toml"
-        path.write_text(
-            CONFIGURATION.format(
-                folder=self.folder / "state",
-                redis=self._port,
-                engine=self.engine,
-                lease_s=LEASE_S,
-                slots=SLOTS,
-                cap=CAP,
-            )
-        )
         listen = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
-        children = []
+        started = []
         for _ in range(count):
             self._number += 1
+            way = RedisWay(self._port)
+            path = self.folder / f"cluster-{self._number}.toml"
+            path.write_text(
+                CONFIGURATION.format(
+                    folder=self.folder / "state",
+                    redis=way.port,
+                    engine=self.engine,
+                    lease_s=LEASE_S,
+                    slots=SLOTS,
+                    cap=CAP,
+                )
+            )
             command = [*FRONTDOOR, "serve", "--config", str(path), *listen]
-            children.append(self.stage.start(f"door-{self._number}", command))
-        return [RunningDoor(child, *child.listening(2)[:2]) for child in children]
+            started.append((self.stage.start(f"door-{self._number}", command), way))
+        return [RunningDoor(child, way, *child.listening(2)[:2]) for child, way in started]
 
     def find(self, role: str) -> RunningDoor:
         """Return a front door that is that now; raises BrokenError."""
@@ -191,7 +192,7 @@ class ClusterRun:
 
     # One fault
 
-    def _one(self, name: str, fault: "Callable[[ClusterRun], FaultTimes]") -> None:
+    def _one(self, name: str, fault: "Fault") -> None:
         fetch(f"{self.engine}/stand-in/reset", post={})
         began_s = time.monotonic()
         if not wait_for(lambda: self._running() >= CAP, RECOVER_TIMEOUT_S):
@@ -269,83 +270,7 @@ class ClusterRun:
         return table
 
 
-# Faults
-
-
-def _kill_a_member(run: ClusterRun) -> FaultTimes:
-    return _kill(run, "member")
-
-
-def _kill_the_owner(run: ClusterRun) -> FaultTimes:
-    return _kill(run, "owner")
-
-
-def _kill(run: ClusterRun, role: str) -> FaultTimes:
-    door = run.find(role)
-    door.child.send(signal.SIGKILL)
-    began_s = time.monotonic()
-    run.crowd.doors = [other.public for other in run.doors if other is not door]
-    full_s = run.time_to_full(began_s)
-    run.stage.stop(door.child)
-    run.replace(door)
-    return FaultTimes(began_s, full_s)
-
-
-def _pause_a_member(run: ClusterRun) -> FaultTimes:
-    return _pause(run, run.find("member").child)
-
-
-def _pause_the_owner(run: ClusterRun) -> FaultTimes:
-    return _pause(run, run.find("owner").child)
-
-
-def _pause_redis(run: ClusterRun) -> FaultTimes:
-    return _pause(run, run.redis)
-
-
-def _pause(run: ClusterRun, child: Child) -> FaultTimes:
-    began_s = time.monotonic()
-    child.send(signal.SIGSTOP)
-    end = threading.Timer(3 * LEASE_S, child.send, [signal.SIGCONT])
-    end.start()
-    try:
-        full_s = run.time_to_full(began_s)
-    finally:
-        end.cancel()
-        child.send(signal.SIGCONT)
-    run.wait_until_whole()
-    return FaultTimes(began_s, full_s)
-
-
-def _redis_killed_and_empty(run: ClusterRun) -> FaultTimes:
-    began_s = time.monotonic()
-    run.redis.send(signal.SIGKILL)
-    run.stage.stop(run.redis)
-    time.sleep(3 * LEASE_S)
-    run.redis = run.start_redis()
-    run.wait_until_whole()
-    return FaultTimes(began_s, run.time_to_full(began_s))
-
-
-def _rolling_restart(run: ClusterRun) -> FaultTimes:
-    began_s = time.monotonic()
-    for old in [*run.doors]:
-        run.replace(old)
-        code = run.stage.stop(old.child)
-        run.wait_until_whole()
-        run.laws.append(laws.Finding(f"a door that is told to stop ends with {code}", code == 0))
-    return FaultTimes(began_s, run.time_to_full(began_s))
-
-
-FAULTS = (
-    _kill_a_member,
-    _kill_the_owner,
-    _pause_a_member,
-    _pause_the_owner,
-    _redis_killed_and_empty,
-    _pause_redis,
-    _rolling_restart,
-)
+Fault = Callable[[ClusterRun], FaultTimes]
 
 
 def disorder_of(order: list[str], outcomes: list[EndedRequest], since_s: float) -> int:
