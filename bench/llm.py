@@ -24,8 +24,8 @@ from tornado_frontdoor.surfaces.anthropic import AnthropicSurface
 from tornado_frontdoor.surfaces.base import ResponseTranslator, Route, RouteKind, SurfaceRequest
 
 V1, LLM = "/v1/chat/completions", "/llm/v1/messages"
-MOST_US_A_CHUNK = 12.0
-MOST_MS_A_REQUEST = 1.0
+MOST_US_A_CHUNK = 5.0
+MOST_MS_A_REQUEST = 0.2
 LARGE_BYTES = 78_000
 """What Claude Code sends to say hello: mostly the descriptions of two dozen tools."""
 DELTA = (

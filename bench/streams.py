@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.harness import FrontDoor, configuration, cpu_s, rss_kib, running, start_engine
-from bench.proxy import request, start_peer
+from bench.other_proxies import start_peer
+from bench.proxy import request
 
 CHUNKS, GAP_S = 12, 1.0
 LATE_TARGET_S = 0.25
