@@ -21,6 +21,7 @@ from tornado_frontdoor.surfaces.patient_json import (
     in_steps,
     takes_long,
 )
+from tornado_frontdoor.surfaces.quick_json import NOT_QUICK, decode
 
 Span = tuple[int, int]
 
@@ -64,6 +65,12 @@ def read_json(body: bytes) -> JsonBody:
 
 
 def _read_at_once(body: bytes) -> JsonBody:
+    try:
+        fields = decode(body)
+        if isinstance(fields, dict):
+            return JsonBody(body, fields, None)
+    except NOT_QUICK:
+        pass
     text = body.decode("utf-8")
     fields = _object_in(text)
     if fields is None:  # member by member it is known what is wrong, and where

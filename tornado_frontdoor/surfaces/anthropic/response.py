@@ -5,7 +5,7 @@ and stop reasons, so that both ways of asking end in the same message.
 """
 
 from collections.abc import Callable, Sequence
-from json import dumps, loads
+from json import dumps
 from typing import Any, NamedTuple
 
 from tornado_frontdoor.surfaces.anthropic.errors import (
@@ -15,6 +15,7 @@ from tornado_frontdoor.surfaces.anthropic.errors import (
 )
 from tornado_frontdoor.surfaces.anthropic.fields import Json, encode, loads_finite, to_bytes
 from tornado_frontdoor.surfaces.base import Headers
+from tornado_frontdoor.surfaces.quick_json import loads
 
 _HEADER_LIMIT = 512
 
