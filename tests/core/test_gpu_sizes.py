@@ -16,23 +16,23 @@ def waking(key, **facts: object) -> Occupant:
 
 
 def test_a_wake_that_ran_out_needs_more_than_was_left_beside_it():
-    sizes = GpuSizes().ran_out(8.0, free_gib=4.0, more_gib=8.0)
+    sizes = GpuSizes().ran_out(8.0, 8.0, free_gib=4.0, more_gib=8.0)
     assert sizes.awake_gib(8.0) == 8.0 + 4.0 + STEP_GIB
-    again = sizes.ran_out(8.0, free_gib=-1.0, more_gib=8.0)
+    again = sizes.ran_out(12.5, 8.0, free_gib=-1.0, more_gib=8.0)
     assert again.awake_gib(8.0) == 8.0 + 4.0 + 2 * STEP_GIB
 
 
 def test_nothing_is_learned_where_nobody_else_could_make_room():
-    assert GpuSizes().ran_out(8.0, free_gib=12.0, more_gib=0.0) == GpuSizes()
+    assert GpuSizes().ran_out(8.0, 8.0, free_gib=12.0, more_gib=0.0) == GpuSizes()
 
 
 def test_another_number_in_the_settings_is_believed():
-    sizes = GpuSizes().ran_out(8.0, free_gib=4.0, more_gib=8.0)
+    sizes = GpuSizes().ran_out(8.0, 8.0, free_gib=4.0, more_gib=8.0)
     assert sizes.awake_gib(9.0) == 9.0
 
 
 def test_it_is_kept_as_numbers_and_nonsense_is_passed_over():
-    sizes = GpuSizes().ran_out(8.0, free_gib=4.0, more_gib=8.0)
+    sizes = GpuSizes().ran_out(8.0, 8.0, free_gib=4.0, more_gib=8.0)
     assert GpuSizes.learned(sizes.export()) == sizes
     nonsense = {"needs_gib": float("nan"), "counted_gib": -1.0, "other": 3.0}
     assert GpuSizes.learned(nonsense) == GpuSizes()
@@ -55,7 +55,7 @@ def test_the_next_wake_makes_one_more_go():
     ledger.join(B, lambda: second)
     ledger.ask_to_wake(B, 1.0)
     assert ledger.settle(1.0) == (B,)
-    sizes = GpuSizes().ran_out(8.0, *ledger.ran_out(B))
+    sizes = GpuSizes().ran_out(8.0, 8.0, *ledger.ran_out(B))
     ledger.release(B)
     second = replace(asks(B, 1.0), awake_gib=sizes.awake_gib(8.0))
     ledger.ask_to_wake(B, 2.0)

@@ -39,7 +39,8 @@ class BudgetLine:
 
     def __str__(self) -> str:
         of = "" if self.unit == "GiB" else " of its memory"
-        text = f"{self.subject}: {self._shown(self.used)}{of} for {', '.join(self.upstreams)}"
+        text = f"{self.subject}: {self._shown(self.used)}{of} for "
+        text += ", ".join(self.upstreams) or "nobody"
         if self.unknown:
             text += f", not counting {', '.join(self.unknown)}"
         if self.limit is None:
@@ -71,10 +72,17 @@ def _gpus(settings: Settings) -> list[BudgetLine]:
     return [
         BudgetLine(
             subject=f"GPU {device}",
-            used=math.fsum(one.gpu.utilization + context for one in engines[device] if one.gpu),
+            used=math.fsum(
+                one.gpu.share + context
+                for one in engines[device]
+                if one.gpu and one.gpu.share is not None
+            ),
             limit=pool.limit,
             unit="share",
-            upstreams=tuple(one.key for one in engines[device]),
+            upstreams=tuple(
+                one.key for one in engines[device] if one.gpu and one.gpu.share is not None
+            ),
+            unknown=tuple(one.key for one in engines[device] if one.gpu and one.gpu.share is None),
             turns=any(one.sleep and not one.sleep.pinned for one in engines[device]),
         )
         for device in sorted(engines)

@@ -314,7 +314,10 @@ def _room(data: Data) -> Iterator[Found]:
     engines = {
         key: (upstream, upstream["gpu"])
         for key, upstream in _tables(data, "upstreams").items()
-        if isinstance(upstream.get("gpu"), Mapping) and "utilization" in upstream["gpu"]
+        if isinstance(upstream.get("gpu"), Mapping)
+        and "utilization" in upstream["gpu"]
+        # What is measured is not known yet: what can never fit is told when it is to wake.
+        and upstream["gpu"]["utilization"] != "measure"
     }
     for key, (upstream, gpu) in engines.items():
         wakes = isinstance(upstream.get("sleep"), Mapping)
@@ -340,7 +343,8 @@ def _stays(upstream: Data, gpu: Data, pool: Data) -> float:
     if not isinstance(sleep, Mapping) or sleep.get("pinned"):
         return float(gpu["utilization"] + pool["context_gib"] / pool["memory_gib"])
     residual = gpu.get("residual_gib")
-    return float((pool["context_gib"] if residual is None else residual) / pool["memory_gib"])
+    known = pool["context_gib"] if residual in (None, "measure") else residual
+    return float(known / pool["memory_gib"])
 
 
 def _table(data: Data, name: str) -> Data:

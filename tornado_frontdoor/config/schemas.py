@@ -28,6 +28,7 @@ from tornado_frontdoor.config.fields import (
     ModelName,
     Network,
     Number,
+    NumberOr,
     OriginUrl,
     RedisUrl,
     Sha256,
@@ -233,9 +234,9 @@ class GpuTable(Table):
     holds = settings.GpuSettings
 
     devices = Items(Whole(0, DEVICES_MAX), least=1, distinct=True, required=True)
-    utilization = Number(above=0, most=1, required=True)
+    utilization = NumberOr("measure", above=0, most=1, required=True)
     weights_gib = Number(above=0, most=GIB_MAX)
-    residual_gib = Number(least=0, most=GIB_MAX)
+    residual_gib = NumberOr("measure", least=0, most=GIB_MAX)
     priority = Whole(-1000, 1000)
 
 

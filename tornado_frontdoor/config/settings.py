@@ -176,11 +176,21 @@ class GpuSettings:
     """`[upstreams.X.gpu]`: what the engine takes; by it room is made for one that has to wake."""
 
     devices: tuple[int, ...]
-    utilization: float
+    utilization: float | Literal["measure"]
     weights_gib: float | None = None
-    residual_gib: float | None = None
+    residual_gib: float | Literal["measure"] | None = None
     """What is left on each device while it sleeps; None: the CUDA context, `gpu.context_gib`."""
     priority: int = 0
+
+    @property
+    def measures(self) -> bool:
+        """Whether anything of it is learned from the GPU."""
+        return "measure" in (self.utilization, self.residual_gib)
+
+    @property
+    def share(self) -> float | None:
+        """The share of each device that it takes awake; None: that is measured."""
+        return None if self.utilization == "measure" else self.utilization
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

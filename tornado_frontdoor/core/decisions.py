@@ -269,6 +269,14 @@ class FellAsleep(NamedTuple):
     """Who wanted it, where that is known."""
 
 
+class Measured(NamedTuple):
+    """What an engine takes of each of its GPUs is another amount than was known."""
+
+    level: int
+    """Where it is: 0 awake."""
+    gib: float
+
+
 class OutOfMemory(NamedTuple):
     """A wake ended as a GPU was full, although there was room by the ledger, which learns from it.
 
@@ -304,6 +312,6 @@ class Note(NamedTuple):
     text: str
 
 
-Notice = Changed | FellAsleep | OutOfMemory | WakeEnded | Answered | Note
+Notice = Changed | FellAsleep | Measured | OutOfMemory | WakeEnded | Answered | Note
 
 Decision = Admit | Refuse | Cooled | Command | Notice

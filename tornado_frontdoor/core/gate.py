@@ -227,6 +227,13 @@ class Gate(GateReader):
         now = self._clock.now()
         return self._settle(self._sleeper(), (), self._seat.hear(now), now)
 
+    def measured(self, gib: float) -> Sequence[Decision]:
+        """Take what the engine was just seen to take of each of its GPUs, at rest."""
+        now = self._clock.now()
+        wake = self._sleeper()
+        told = self._seat.measured(gib)
+        return [*told, *self._settle(wake, (), (), now)]
+
     def lost(self) -> Sequence[Decision]:
         """Take that a connection to the engine was refused, or reset before it was made.
 

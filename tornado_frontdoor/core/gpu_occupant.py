@@ -48,6 +48,8 @@ class Occupant:
     """Those of which it is the one that is awake, while it is."""
     asleep_gib: float = 0.0
     """What is left at level 1 or 2: the CUDA context, and what sleep mode cannot free."""
+    offloaded_gib: float | None = None
+    """What is left at level 2, where that is known to be another."""
     weights_gib: float = 0.0
     """What it takes of the host at level 1."""
     levels: tuple[int, ...] = (1, 2)
@@ -117,7 +119,10 @@ class Occupant:
             return float(level == 0)
         if level == 0:
             return self.awake_gib
-        return 0.0 if level == STOPPED else self.asleep_gib
+        if level == STOPPED:
+            return 0.0
+        known = level == 2 and self.offloaded_gib is not None
+        return self.offloaded_gib or 0.0 if known else self.asleep_gib
 
     @property
     def _counts_as(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from tornado_frontdoor.core.decisions import EngineState, OutOfMemory
+from tornado_frontdoor.core.decisions import EngineState, Measured, OutOfMemory
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.gpu_occupant import Occupant
 from tornado_frontdoor.core.gpu_sizes import GpuSizes
@@ -24,6 +24,8 @@ _LEVEL_OF = {
     EngineState.DOWN: STOPPED,
 }
 _GONE = tuple(_LEVEL_OF)
+NEWS_GIB = 0.1
+"""A difference between two measurements that is worth a word."""
 
 
 class RoomSeat:
@@ -71,13 +73,35 @@ class RoomSeat:
     @property
     def awake_gib(self) -> float:
         """What it takes of each of its GPUs while it is awake, as far as is known; 0: unknown."""
-        return self.sizes.awake_gib(self._wake.policy.awake_gib)
+        policy = self._wake.policy
+        return self.sizes.awake_gib(policy.awake_gib, measured=policy.measures_awake)
+
+    def _asleep_gib(self, level: int) -> float:
+        policy = self._wake.policy
+        seen_gib = self.sizes.seen_gib(level) if policy.measures_asleep else None
+        return policy.asleep_gib if seen_gib is None else seen_gib
 
     def takes_gib(self) -> dict[str, float]:
         """Return what it takes awake and asleep, as far as is known."""
         if not self._wake.policy.awake_gib:
             return {}
-        return {"awake": self.awake_gib, "asleep": self._wake.policy.asleep_gib}
+        return {
+            "awake": self.awake_gib,
+            "sleeping": self._asleep_gib(1),
+            "offloaded": self._asleep_gib(2),
+        }
+
+    def measured(self, gib: float) -> tuple[Measured, ...]:
+        """Take what it takes now; told where it changes what is known by 0.1 GiB or more."""
+        wake = self._wake
+        level = 0 if wake.state is EngineState.AWAKE else _LEVEL_OF.get(wake.state)
+        if level in (None, STOPPED) or wake.transition is not None:
+            return ()  # it is on its way: nobody knows of which state this was
+        before_gib = self.sizes.seen_gib(level)
+        if before_gib is not None and abs(before_gib - gib) < NEWS_GIB:
+            return ()
+        self.sizes = self.sizes.seen(level, gib)
+        return (Measured(level, gib),)
 
     def ran_out(self) -> OutOfMemory:
         """Learn from a wake that ran out of memory although there was room by the ledger."""
@@ -87,7 +111,7 @@ class RoomSeat:
         free_gib, more_gib = self._ledger.ran_out(self._owner)
         counted_gib = self.awake_gib
         if free_gib < inf:
-            self.sizes = self.sizes.ran_out(set_gib, free_gib, more_gib)
+            self.sizes = self.sizes.ran_out(counted_gib, set_gib, free_gib, more_gib)
         return OutOfMemory(counted_gib, self.awake_gib)
 
     def what_it_does(self, late_s: float) -> str | None:
@@ -165,7 +189,8 @@ class RoomSeat:
             devices=policy.devices,
             groups=policy.groups,
             awake_gib=self.awake_gib,
-            asleep_gib=policy.asleep_gib,
+            asleep_gib=self._asleep_gib(1),
+            offloaded_gib=self._asleep_gib(2),
             weights_gib=policy.weights_gib,
             priority=policy.priority,
             pinned=wake.pinned,

@@ -298,6 +298,10 @@ class GateDriver:
         """Tell the gate that something was decided about its engine's memory."""
         self._carry_out(self.gate.hear_ledger())
 
+    def measured(self, gib: float) -> None:
+        """Tell the gate what its engine takes of its GPUs now."""
+        self._carry_out(self.gate.measured(gib))
+
     def lost(self) -> None:
         """Tell the gate that nobody answers at its engine's address."""
         self._carry_out(self.gate.lost())

@@ -66,11 +66,16 @@ def wake_limits_of(
     policy = SleepPolicy(**{name: getattr(sleep, name) for name in names}, groups=groups)
     if gpu is None or pool is None:
         return policy
+    # One of which nothing is known wakes alone, and is measured then.
+    whole_gib = pool.limit * pool.memory_gib
+    share, residual_gib = gpu.share, gpu.residual_gib
     return replace(
         policy,
         devices=gpu.devices,
-        awake_gib=gpu.utilization * pool.memory_gib + pool.context_gib,
-        asleep_gib=pool.context_gib if gpu.residual_gib is None else gpu.residual_gib,
+        awake_gib=whole_gib if share is None else share * pool.memory_gib + pool.context_gib,
+        asleep_gib=residual_gib if isinstance(residual_gib, int | float) else pool.context_gib,
+        measures_awake=share is None,
+        measures_asleep=residual_gib == "measure",
         weights_gib=gpu.weights_gib or 0.0,
         priority=gpu.priority,
     )

@@ -26,6 +26,7 @@ from tornado_frontdoor.engines.process import Stoppable
 from tornado_frontdoor.proxy.curl.client import UpstreamClient
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
+from tornado_frontdoor.proxy.engine.gpu_meter import GpuMeter
 from tornado_frontdoor.proxy.engine.journal import Journal
 from tornado_frontdoor.proxy.engine.process import STOP_MARGIN_S, EngineProcess
 from tornado_frontdoor.proxy.gate_driver import SleepConfig
@@ -172,6 +173,11 @@ class UpstreamRegistry:
         upstream.engine.change(
             wanted.key, _canary(wanted, settings), upstream.api_key, wanted.process
         )
+        gpu = wanted.gpu
+        upstream.engine.meter = (
+            GpuMeter(wanted.url, gpu.devices) if gpu is not None and gpu.measures else None
+        )
+        upstream.engine.measured = upstream.keeper.measured
 
     def preload(self) -> None:
         """Have woken what is to be awake from the start, one after the other, by priority."""

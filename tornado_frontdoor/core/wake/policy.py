@@ -42,6 +42,9 @@ class SleepPolicy:
     awake_gib: float = 0.0
     """What it takes of each device while it is awake; `core/gpu_room.py` uses these."""
     asleep_gib: float = 0.0
+    measures_awake: bool = False
+    """Whether what was measured counts in place of `awake_gib`, once anything was."""
+    measures_asleep: bool = False
     weights_gib: float = 0.0
     priority: int = 0
     idle_stop_s: float = 0.0

@@ -15,7 +15,9 @@ from tornado_frontdoor.core.decisions import (
     Answered,
     Changed,
     Command,
+    EngineState,
     FellAsleep,
+    Measured,
     Note,
     Notice,
     OutOfMemory,
@@ -30,6 +32,7 @@ from tornado_frontdoor.core.gate_reader import GateReader
 from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.engines.base import Report, StepResult
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
+from tornado_frontdoor.proxy.engine.gpu_meter import CannotMeasureError, GpuMeter
 from tornado_frontdoor.proxy.engine.journal import Journal
 from tornado_frontdoor.proxy.telemetry import Telemetry
 
@@ -45,6 +48,13 @@ WHY_ASLEEP = {
     SleepReason.ROOM: "to make room for another engine",
     SleepReason.OUT_OF_BAND: "and not through us",
 }
+
+
+_MEASURED = (EngineState.AWAKE, EngineState.SLEEPING, EngineState.OFFLOADED)
+
+
+def _nobody(gib: float) -> None:
+    """Take nothing."""
 
 
 class EngineExecutor:
@@ -68,6 +78,12 @@ class EngineExecutor:
         self._telemetry = telemetry
         self._granted = granted
         self._gate = gate
+        self.meter: GpuMeter | None = None
+        """Where what the engine takes of its GPUs is to be measured."""
+        self.measured: Callable[[float], None] = _nobody
+        """Takes what was measured."""
+        self._measuring: asyncio.Task[None] | None = None
+        self._why_not_measured = ""
         self.history: deque[tuple[str, str]] = deque(maxlen=HISTORY)
         """What happened lately, oldest first: the instant (UTC) and words for a person."""
         self._requests: dict[tuple[str, int | None], list[asyncio.Future[Answered]]] = {}
@@ -108,10 +124,11 @@ class EngineExecutor:
                 LOG.info("%s is %s", self._key, told)
                 self._remind(f"it is {told}")
                 self._telemetry.engine_changed(self._key, decision.state)
+                self._measure(decision.state)
             case FellAsleep():
                 self._fell_asleep(decision)
-            case OutOfMemory():
-                self._ran_out(decision)
+            case Measured() | OutOfMemory():
+                self._learn_size(decision)
             case WakeEnded():
                 self._telemetry.wake_ended(self._key, decision)
                 how = "is over" if decision.succeeded else "failed"
@@ -136,7 +153,32 @@ class EngineExecutor:
         for name, level in [*self._requests]:
             why = "the front door is shutting down"
             self._answer(Answered(name, Verdict.FAILED, why, level))
+        if self._measuring is not None:
+            self._measuring.cancel()
+            await asyncio.gather(self._measuring, return_exceptions=True)
         await self._control.close()
+
+    def _measure(self, state: EngineState) -> None:
+        """Look what it takes now that it is at rest."""
+        if self.meter is None or state not in _MEASURED:
+            return
+        if self._measuring is not None:
+            self._measuring.cancel()
+        task = self._look_at_gpus(self.meter)
+        self._measuring = asyncio.get_running_loop().create_task(task)
+
+    async def _look_at_gpus(self, meter: GpuMeter) -> None:
+        try:
+            gib = await meter.measure_gib()
+        except CannotMeasureError as error:
+            if str(error) != self._why_not_measured:
+                text = f"what it takes of its GPUs cannot be measured, and is assumed: {error}"
+                LOG.warning("%s: %s", self._key, text)
+                self._remind(text)
+            self._why_not_measured = str(error)
+            return
+        self._why_not_measured = ""
+        self.measured(gib)
 
     def _fell_asleep(self, asleep: FellAsleep) -> None:
         self._telemetry.fell_asleep(self._key, asleep)
@@ -148,21 +190,25 @@ class EngineExecutor:
         LOG.info("%s fell asleep at level %d, %s", self._key, asleep.level, why)
         self._remind(f"it fell asleep at level {asleep.level}, {why}")
 
-    def _ran_out(self, happened: OutOfMemory) -> None:
-        self._telemetry.out_of_memory(self._key)
-        text = "a GPU was full as it woke"
-        if happened.needs_gib > happened.counted_gib:
-            text += (
-                f", although there was room for {happened.counted_gib:.1f} GiB: from now on it is "
-                f"taken to need {happened.needs_gib:.1f} GiB"
-            )
-            writing = self._journal.learn_sizes(self._address, self._gate.learned_gib)
-            writing.add_done_callback(self._complain)
-        elif happened.needs_gib:
-            text += (
-                ", and nobody else can make room: its own size, or somebody else's, is not as set"
-            )
-        LOG.warning("%s: %s", self._key, text)
+    def _learn_size(self, learned: Measured | OutOfMemory) -> None:
+        if isinstance(learned, Measured):
+            depth = ("awake", "at level 1", "at level 2")[learned.level]
+            text = f"it takes {learned.gib:.1f} GiB of each of its GPUs {depth}"
+            LOG.info("%s: %s", self._key, text)
+        else:
+            self._telemetry.out_of_memory(self._key)
+            text = "a GPU was full as it woke"
+            if learned.needs_gib > learned.counted_gib:
+                text += (
+                    f", although there was room for {learned.counted_gib:.1f} GiB: from now on it "
+                    f"is taken to need {learned.needs_gib:.1f} GiB"
+                )
+            elif learned.needs_gib:
+                text += ", and nobody else can make room: its own size, or somebody else's, is not "
+                text += "as set"
+            LOG.warning("%s: %s", self._key, text)
+        writing = self._journal.learn_sizes(self._address, self._gate.learned_gib)
+        writing.add_done_callback(self._complain)
         self._remind(text)
 
     def _remind(self, text: str) -> None:
