@@ -11,7 +11,7 @@ from functools import cached_property
 from json.encoder import encode_basestring
 from typing import Any, Protocol
 
-from simulator.standin.requests import Ask, Delta
+from simulator.standin.requests import Ask, Delta, Script
 
 GARBAGE = "!!!!"
 """What vLLM says on weights that were never loaded (vllm#29341)."""
@@ -46,6 +46,13 @@ def usage(ask: Ask, chunks: int) -> dict[str, Any]:
         "completion_tokens": completion,
         "prompt_tokens_details": None,
     }
+
+
+def _first(script: Script, *, garbage: bool) -> tuple[str, float]:
+    """Return the first token of an answer and its log-probability, however many were asked for."""
+    if garbage or not script.count:
+        return GARBAGE, -8.5
+    return script.delta(0).text, -0.1
 
 
 class Encoder(Protocol):
@@ -157,7 +164,15 @@ class Chat(_OpenAI):
             "reasoning": None if garbage else script.joined("reasoning") or None,
         }
         answer = self._frame() | {"object": "chat.completion"}
-        end = {"logprobs": None, "finish_reason": finish, "stop_reason": None, "token_ids": None}
+        end: dict[str, Any] = {
+            "logprobs": None,
+            "finish_reason": finish,
+            "stop_reason": None,
+            "token_ids": None,
+        }
+        if self.ask.body.get("logprobs"):
+            token, logprob = _first(script, garbage=garbage)
+            end["logprobs"] = {"content": [{"token": token, "logprob": logprob, "bytes": None}]}
         answer["choices"] = [{"index": n, "message": message, **end} for n in self._choices()]
         answer |= {"service_tier": None, "system_fingerprint": None}
         answer["usage"] = usage(self.ask, script.count)
@@ -214,7 +229,10 @@ class Completion(_OpenAI):
         """Return a `text_completion`."""
         script = self.ask.script
         text = GARBAGE * script.count if garbage else script.joined("text")
-        end = {"logprobs": None, "finish_reason": finish, "stop_reason": None}
+        end: dict[str, Any] = {"logprobs": None, "finish_reason": finish, "stop_reason": None}
+        if self.ask.body.get("logprobs"):
+            token, logprob = _first(script, garbage=garbage)
+            end["logprobs"] = {"tokens": [token], "token_logprobs": [logprob]}
         choices = [{"index": n, "text": text, **end} for n in range(self.ask.weight)]
         total = usage(self.ask, script.count)
         return dumps(self._frame() | {"choices": choices, "usage": total})

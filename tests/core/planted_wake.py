@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tornado_frontdoor.core.gate import Gate
+from tornado_frontdoor.core.gpu_sizes import GpuSizes
+from tornado_frontdoor.core.wake.known_good import KnownGood
 from tornado_frontdoor.core.wake.machine import WakeStateMachine as Machine
 from tornado_frontdoor.core.wake.observed import ObservedEngine as Engine
 from tornado_frontdoor.core.wake.operator_requests import OperatorRequests as Requests
@@ -49,9 +51,65 @@ PLANTED: Mapping[str, Patch] = MappingProxyType(
         "a silent canary counts": Patch(
             Transition,
             "_judge_canary",
-            "if report.ending is StepResult.UNSUPPORTED",
+            "if report.ending in (StepResult.DONE, StepResult.UNSUPPORTED)",
             "if report.ending is not StepResult.FAILED",
             "test_wake_canary.test_an_engine_that_another_hand_put_to_sleep_under_its_canary_is_soon_known_to_sleep",
+        ),
+        "garbage is let pass": Patch(
+            Transition,
+            "_judge_canary",
+            "if proof.quarantined:",
+            "if False:",
+            "test_known_good.TestMachine.test_garbage_after_a_wake_is_no_wake_and_the_weights_are_read_again",
+        ),
+        "garbage is recorded as good": Patch(
+            KnownGood,
+            "heard",
+            "return self._compared(self.token, token)",
+            "return KnownGood(token=token, result=CanaryResult.MATCHED)",
+            "test_known_good.test_it_is_recorded_once_and_only_of_weights_that_nobody_has_touched",
+        ),
+        "what a wake has left is recorded as good": Patch(
+            KnownGood,
+            "heard",
+            "if not fresh:",
+            "if False:",
+            "test_known_good.test_it_is_recorded_once_and_only_of_weights_that_nobody_has_touched",
+        ),
+        "weights are trusted that answer with garbage": Patch(
+            Engine,
+            "heard",
+            "self.trusted and not (proof.quarantined and reloads)",
+            "self.trusted",
+            "test_known_good.TestMachine.test_garbage_after_a_wake_is_no_wake_and_the_weights_are_read_again",
+        ),
+        "another process is held to the answers of the first": Patch(
+            Engine,
+            "_understand",
+            "0, True, False, NOTHING_KNOWN",
+            "0, True, False, self.proof",
+            "test_known_good.TestMachine.test_another_process_is_recorded_anew",
+        ),
+        "a full GPU teaches nothing": Patch(
+            GpuSizes,
+            "ran_out",
+            "return replace(self, needs_gib=needs_gib, counted_gib=set_gib)",
+            "return self",
+            "test_gpu_sizes.test_the_next_wake_makes_one_more_go",
+        ),
+        "a full GPU teaches also where nobody can go": Patch(
+            GpuSizes,
+            "ran_out",
+            "if short_gib <= 0:",
+            "if False:",
+            "test_gpu_sizes.test_nothing_is_learned_where_nobody_else_could_make_room",
+        ),
+        "what was learned outlives its settings": Patch(
+            GpuSizes,
+            "awake_gib",
+            "if self.counted_gib == set_gib",
+            "if True",
+            "test_gpu_sizes.test_another_number_in_the_settings_is_believed",
         ),
         "a canary is asked once": Patch(
             Transition,

@@ -5,6 +5,7 @@ from wake_scenes import Scene, befalls, of, refusals, transitions
 
 from tornado_frontdoor.core.decisions import (
     Answered,
+    CanaryEnded,
     EngineState,
     Note,
     Outcome,
@@ -112,7 +113,10 @@ def test_a_canary_that_cannot_be_asked_is_told(scene):
     site.arrive(1.0)
     scene.pass_s(10.0)
     assert site.ends["served"] == 1
-    assert any("taken at its word" in text for text in told(site))
+    proof = site.gate.proof
+    assert proof is not None
+    assert (proof["last"], proof["quarantined"]) == ("unproven", False)
+    assert CanaryEnded("unproven", str(proof["detail"])) in of(site, CanaryEnded)
 
 
 def test_who_waits_in_vain_at_a_state_that_nobody_knows_is_told_just_that(scene):

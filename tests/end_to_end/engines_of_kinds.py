@@ -35,6 +35,8 @@ class FakeEngine:
         self.overlaps = 0
         self.deaths = 0
         self.chats = 0
+        self.babbles = False
+        """Whether its answers make no sense, of which nothing else tells."""
         self.running = 0
         self.port = 0
         self.failing: set[str] = set()
@@ -87,7 +89,11 @@ class FakeEngine:
         """Answer a request for tokens."""
         self.garbage += not awake
         self.chats += 1
-        return 200, {"choices": [{"message": {"role": "assistant", "content": "well"}}]}
+        token = (
+            {"token": "!!", "logprob": -9.0} if self.babbles else {"token": "we", "logprob": -0.1}
+        )
+        choice = {"message": {"role": "assistant", "content": "well"}}
+        return 200, {"choices": [choice | {"logprobs": {"content": [token]}}]}
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)

@@ -241,3 +241,50 @@ def test_the_next_front_door_knows_how_it_stands(tmp_path: Path, make: type[Engi
             await engine.close()
 
     asyncio.run(scenario())
+
+
+@every_kind
+def test_an_engine_that_answers_with_garbage_is_quarantined_until_it_does_not(
+    tmp_path: Path, make: type[Engine]
+) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path, make) as door:
+            gate = door.app.pool.current["text"].keeper.gate
+            # SGLang was awake when it was found, and the router's model was loaded by us.
+            assert gate.proof is not None
+            assert gate.proof["last"] == "recorded"
+            await door.sleep()
+            door.engine.babbles = True
+            door.change(hold_offloaded_s=0.5, hold_sleeping_s=0.5, hold_restarting_s=0.5)
+            chats = door.engine.chats
+            assert await door.ask() == 503
+            told = (await door.admin("/admin/explain/text")).json
+            assert told["canary"]["quarantined"]
+            assert any("quarantined: its first token is '!!'" in t["text"] for t in told["history"])
+            assert door.engine.chats > chats, "canaries alone"
+            door.engine.babbles = False
+            async with asyncio.timeout(15):
+                while await door.ask() != 200:
+                    pass
+            page = (await door.admin("/metrics")).body.decode()
+            for result in ("recorded", "garbage", "matched"):
+                assert f'frontdoor_canaries_total{{result="{result}",upstream="text"}}' in page
+
+    asyncio.run(scenario())
+
+
+def test_a_router_that_says_that_its_model_is_not_loaded_is_looked_at_at_once(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with scene(tmp_path, FakeRouter) as door:
+            door.change(probe_period_s=1e6)
+            wake = door.app.pool.current["text"].keeper.gate._wake
+            assert wake is not None
+            wake.next_s = 1e9  # nobody looks by himself
+            door.engine.status = "unloaded"
+            assert await door.ask() == 400
+            await door.settled("offloaded")
+            assert await door.ask() == 200
+
+    asyncio.run(scenario())

@@ -99,3 +99,40 @@ def test_a_stream_that_never_ends_holds_up_nobody_else() -> None:
             await door.settled("sleeping", "text")
 
     asyncio.run(scenario())
+
+
+def test_garbage_after_a_wake_is_quarantined_and_its_weights_are_read_again() -> None:
+    """A wake that went well by all that vLLM says, and answers with what nobody asked for."""
+
+    async def scenario() -> None:
+        async with house(lawless=["garbage"], mishaps_allowed=True) as door:
+            await door.put_to_sleep(1)
+            door.misfortune("completions=garbage*1")
+            assert text_of(await door.ask()) == WORDS
+            assert door.calls()[-3:] == [
+                "wake_up tags=weights",
+                "reload_weights",
+                "wake_up tags=kv_cache",
+            ]
+            told = (await door.admin("/admin/explain/text")).json
+            texts = [one["text"] for one in told["history"]]
+            assert any("quarantined: its first token is '!!!!'" in text for text in texts)
+            assert told["canary"]["last"] == "matched"
+
+    asyncio.run(scenario())
+
+
+def test_an_operator_may_say_that_another_answer_is_right() -> None:
+    async def scenario() -> None:
+        async with house(
+            lawless=["garbage"], mishaps_allowed=True, hold_sleeping_s=0.3, hold_offloaded_s=0.3
+        ) as door:
+            await door.put_to_sleep(1)
+            door.misfortune("completions=garbage")
+            assert (await door.ask()).status == 503
+            assert (await door.status())["canary"]["quarantined"]
+            assert (await door.admin("/admin/believe/text", "POST")).status == 200
+            await door.settled("awake")
+            assert text_of(await door.ask()) == WORDS
+
+    asyncio.run(scenario())

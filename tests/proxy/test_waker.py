@@ -184,7 +184,8 @@ def test_a_status_is_reported_with_its_words(
             assert report.ending is ending
             assert report.detail == f"status {status[:3]}: no luck"
             assert report.seen is None
-            assert len(held.asked) == 1
+            # A canary is asked once more, without what an engine may not know of.
+            assert len(held.asked) == (2 if step is CANARY and "400" in status else 1)
 
     run(scenario)
 

@@ -106,9 +106,11 @@ def _preload_warnings(settings: Settings) -> Iterator[str]:
         return
     shares: dict[int, dict[str, float]] = {}
     for key, one in wanted.items():
-        for device in one.gpu.devices if one.gpu else ():
-            share = (one.gpu.utilization if one.gpu else 0) + pool.context_gib / pool.memory_gib
-            shares.setdefault(device, {})[key] = share
+        share = one.gpu.share if one.gpu else None
+        if one.gpu is None or share is None:
+            continue  # what is measured is not known yet
+        for device in one.gpu.devices:
+            shares.setdefault(device, {})[key] = share + pool.context_gib / pool.memory_gib
     for device, there in sorted(shares.items()):
         if len(there) > 1 and sum(there.values()) > pool.limit + 1e-9:
             names = " and ".join(there)

@@ -97,31 +97,6 @@ class Number(Value):
         return {"type": "number", **self._bounds}
 
 
-class NumberOr(Number):
-    """A number, or one word that stands for it."""
-
-    def __init__(
-        self,
-        word: str,
-        *,
-        above: float | None = None,
-        least: float | None = None,
-        most: float,
-        required: bool = False,
-    ) -> None:
-        super().__init__(above=above, least=least, most=most, required=required)
-        self._word = word
-        self.kind = f'{self.kind}, or "{word}"'
-
-    def accept(self, value: object) -> object:
-        """Take the word, or a number in range."""
-        return value if value == self._word else super().accept(value)
-
-    def json_schema(self) -> JsonSchema:
-        """Return both."""
-        return {"anyOf": [super().json_schema(), {"enum": [self._word]}]}
-
-
 class Whole(Value):
     """A whole number, both bounds included."""
 

@@ -28,7 +28,6 @@ from tornado_frontdoor.config.fields import (
     ModelName,
     Network,
     Number,
-    NumberOr,
     OriginUrl,
     RedisUrl,
     Sha256,
@@ -38,6 +37,7 @@ from tornado_frontdoor.config.fields import (
     Whole,
     Words,
 )
+from tornado_frontdoor.config.number_or_word import NumberOr
 from tornado_frontdoor.config.schedule_fields import ScheduleRule, ZoneName
 from tornado_frontdoor.core.catalog import Traits
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from tornado_frontdoor.core.request import Ticket
-from tornado_frontdoor.engines.base import Step
+from tornado_frontdoor.engines.base import FirstToken, Step
 
 
 class Outcome(Enum):
@@ -197,6 +197,8 @@ class JournalEntry(NamedTuple):
     """Whether its weights had been loaded since they were dropped: if not, awake proves nothing."""
     process: str | None = None
     """The engine's process for which this holds."""
+    token: FirstToken | None = None
+    """What its canary was answered while it was known to be good."""
 
 
 # Commands: what the driver must do. What it may want to know besides is told by the notices below.
@@ -277,6 +279,13 @@ class Measured(NamedTuple):
     gib: float
 
 
+class CanaryEnded(NamedTuple):
+    """A canary was answered, or not; `result` as in `core/wake/known_good.py`."""
+
+    result: str
+    detail: str = ""
+
+
 class OutOfMemory(NamedTuple):
     """A wake ended as a GPU was full, although there was room by the ledger, which learns from it.
 
@@ -312,6 +321,6 @@ class Note(NamedTuple):
     text: str
 
 
-Notice = Changed | FellAsleep | Measured | OutOfMemory | WakeEnded | Answered | Note
+Notice = Changed | CanaryEnded | FellAsleep | Measured | OutOfMemory | WakeEnded | Answered | Note
 
 Decision = Admit | Refuse | Cooled | Command | Notice

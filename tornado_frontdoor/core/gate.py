@@ -227,6 +227,18 @@ class Gate(GateReader):
         now = self._clock.now()
         return self._settle(self._sleeper(), (), self._seat.hear(now), now)
 
+    def suspect(self) -> Sequence[Decision]:
+        """Look at the engine: it refused a request as one that sleeps does."""
+        now = self._clock.now()
+        wake = self._sleeper()
+        return self._settle(wake, (), wake.suspect(now), now)
+
+    def believe(self) -> Sequence[Decision]:
+        """Take an operator's word that the engine's answers are good as they are now."""
+        now = self._clock.now()
+        wake = self._sleeper()
+        return self._settle(wake, (), wake.believe(now), now)
+
     def measured(self, gib: float) -> Sequence[Decision]:
         """Take what the engine was just seen to take of each of its GPUs, at rest."""
         now = self._clock.now()

@@ -223,6 +223,19 @@ class GateReader:
         return self._estimates.export()
 
     @property
+    def proof(self) -> dict[str, object] | None:
+        """What its canary was answered while it was good, and what the last one has shown."""
+        if self._wake is None:
+            return None
+        proof = self._wake.engine.proof
+        return {
+            "known_good": None if proof.token is None else proof.token._asdict(),
+            "last": None if proof.result is None else proof.result.value,
+            "detail": proof.detail or None,
+            "quarantined": proof.quarantined,
+        }
+
+    @property
     def takes_gib(self) -> dict[str, float]:
         """What the engine takes of each of its GPUs, as far as is known; empty: nothing is."""
         return {} if self._wake is None else self._seat.takes_gib()

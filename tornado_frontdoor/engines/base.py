@@ -135,6 +135,14 @@ class Seen(NamedTuple):
     """Whether it tells that its weights mean something; False: what was done to it counts."""
 
 
+class FirstToken(NamedTuple):
+    """What a canary was answered."""
+
+    text: str
+    logprob: float | None = None
+    """Its log-probability. Of an embedding, which has no text, its first component."""
+
+
 class Report(NamedTuple):
     """What came of the `Perform` of the same number. `seen` is for a probe that is DONE."""
 
@@ -143,6 +151,8 @@ class Report(NamedTuple):
     seen: Seen | None = None
     detail: str = ""
     """For a person: the status, the error."""
+    token: FirstToken | None = None
+    """Of a canary that is DONE; None: its answer does not tell."""
 
 
 class Answer(Protocol):
@@ -197,6 +207,8 @@ class EngineKind(ABC):
     """How often it is looked, a second apart, whether a sleep that was answered has come true."""
     stops: bool = False
     """Whether it can be started: then nobody's answering means that it is stopped."""
+    loads_afresh: bool = False
+    """Whether a wake loads it as a start does, so that its answers are those of a good one."""
     gauges: frozenset[str] = frozenset()
     """Those that `read_state` wants to see: how many requests it runs, how many wait in it, ..."""
 
@@ -231,6 +243,10 @@ class EngineKind(ABC):
         full = step.role in FILLS_MEMORY and tells_of_full_memory(text)
         return StepResult.NO_MEMORY if full else StepResult.FAILED
 
+    def tells_it_sleeps(self, answer: Answer) -> bool:
+        """Tell whether a request was refused as the engine, or its model, is not awake."""
+        return False
+
     def at(self, ready_path: str) -> "EngineKind":
         """Return the kind for an engine that tells at that path when it is ready."""
         return self
@@ -256,10 +272,42 @@ class EngineKind(ABC):
 
 
 CANARY_BODIES: Mapping[str, Mapping[str, Any]] = {
-    "/v1/completions": {"prompt": "1 2 3", "max_tokens": 1},
+    "/v1/completions": {"prompt": "1 2 3", "max_tokens": 1, "temperature": 0, "logprobs": 1},
     "/v1/chat/completions": {
         "messages": [{"role": "user", "content": "1 2 3"}],
         "max_tokens": 1,
+        "temperature": 0,
+        "logprobs": True,
     },
     "/v1/embeddings": {"input": "1 2 3"},
 }
+
+
+def without_logprobs(call: Call) -> Call | None:
+    """Return a canary for an engine that does not know of log-probabilities; None: it has none."""
+    body = json.loads(call.body)
+    if body.pop("logprobs", None) is None:
+        return None
+    return call._replace(body=json.dumps(body))
+
+
+def first_token(body: bytes) -> FirstToken | None:
+    """Read the answer to a canary, in the forms of OpenAI's API; None: it has no token."""
+    try:
+        told = json.loads(body)
+        if told.get("object") == "list":
+            return _number_of(told["data"][0]["embedding"])
+        choice = told["choices"][0]
+        logprobs = choice.get("logprobs") or {}
+        if content := logprobs.get("content"):  # a chat's, and all of llama.cpp's
+            return FirstToken(str(content[0]["token"]), float(content[0]["logprob"]))
+        if tokens := logprobs.get("tokens"):
+            return FirstToken(str(tokens[0]), float(logprobs["token_logprobs"][0]))
+        text = choice["text"] if "text" in choice else choice["message"]["content"]
+        return FirstToken(text) if isinstance(text, str) and text else None
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return None
+
+
+def _number_of(embedding: Sequence[float]) -> FirstToken:
+    return FirstToken("", float(embedding[0]))

@@ -43,6 +43,7 @@ class LlamaCpp(EngineKind):
 
     name = "llama.cpp"
     state = Call("GET", "/models")
+    loads_afresh = True
     levels = frozenset({2})
     """Unloaded, it takes nothing of the GPU nor of the host: its file is read again."""
     gauges = frozenset({_PROCESSING, _DEFERRED})
@@ -95,6 +96,10 @@ class LlamaCpp(EngineKind):
         """Return how many requests it processes and keeps waiting; None: its gauges do not tell."""
         found = {name: value for name, _, value in samples if isfinite(value)}
         return round(sum(found.values())) if found.keys() >= self.gauges else None
+
+    def tells_it_sleeps(self, answer: Answer) -> bool:
+        """Tell it of a router that does not load on demand: somebody has unloaded the model."""
+        return answer.status == 400 and b"model is not loaded" in answer.body
 
     def result(self, step: Step, answer: Answer) -> StepResult:
         """Return what an answer to a step means."""

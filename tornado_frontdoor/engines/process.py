@@ -67,6 +67,7 @@ class Stoppable(EngineKind):
         self.metrics = kind.metrics
         self.gauges = kind.gauges
         self.sleep_looks = kind.sleep_looks
+        self.loads_afresh = kind.loads_afresh
         self.levels = kind.levels | {STOPPED}
         self._start = Step(Role.WAKE, "start", start_timeout_s, ProcessCall.START)
         self._stop = Step(Role.SLEEP, "stop", stop_timeout_s, ProcessCall.STOP)
@@ -92,6 +93,10 @@ class Stoppable(EngineKind):
         if level == STOPPED:
             return (self._stop,)
         return self._kind.sleep_steps(version, level, asleep=asleep)
+
+    def tells_it_sleeps(self, answer: Answer) -> bool:
+        """Tell what the kind tells."""
+        return self._kind.tells_it_sleeps(answer)
 
     def retries_wakes(self, version: str | None) -> bool:
         """Tell what the kind tells."""

@@ -50,7 +50,8 @@ class GateView:
         self.makes_room = bool(view.get("makes_room", False))
         self.standing = NOTHING  # nobody keeps orders for a gate that is elsewhere
         self.keep_alive: KeepAlive | None = None
-        self.takes_gib: dict[str, float] = {}
+        self.takes_gib: dict[str, float] = dict(view.get("takes_gib", {}))
+        self.proof: dict[str, object] | None = view.get("proof")
         self.sleep_levels = frozenset(view.get("sleep_levels", ()))
         self.returns_expected = self.returns_kept = self.came_back = self.stayed_away = 0
         """Nobody: who asks is not told to other doors, so nobody is known again."""
@@ -91,6 +92,8 @@ def view_of(gate: Any) -> dict[str, Any]:
         "wake_step": gate.wake_step,
         "wake_steps": gate.wake_steps,
         "transition_s": gate.transition_s,
+        "takes_gib": gate.takes_gib,
+        "proof": gate.proof,
         "waits_for": gate.waits_for,
         "makes_room": gate.makes_room,
         "sleep_levels": sorted(gate.sleep_levels),

@@ -298,6 +298,14 @@ class GateDriver:
         """Tell the gate that something was decided about its engine's memory."""
         self._carry_out(self.gate.hear_ledger())
 
+    def suspect(self) -> None:
+        """Tell the gate that its engine refused a request as one that sleeps does."""
+        self._carry_out(self.gate.suspect())
+
+    def believe(self) -> None:
+        """Tell the gate that an operator says that its engine's answers are good."""
+        self._carry_out(self.gate.believe())
+
     def measured(self, gib: float) -> None:
         """Tell the gate what its engine takes of its GPUs now."""
         self._carry_out(self.gate.measured(gib))

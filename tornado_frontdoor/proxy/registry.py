@@ -178,6 +178,7 @@ class UpstreamRegistry:
             GpuMeter(wanted.url, gpu.devices) if gpu is not None and gpu.measures else None
         )
         upstream.engine.measured = upstream.keeper.measured
+        upstream.engine.suspect = upstream.keeper.suspect
 
     def preload(self) -> None:
         """Have woken what is to be awake from the start, one after the other, by priority."""

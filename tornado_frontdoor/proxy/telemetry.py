@@ -117,6 +117,12 @@ class Telemetry:
             ["upstream", "for"],
             registry=self.registry,
         )
+        self._canaries = Counter(
+            "frontdoor_canaries_total",
+            "Canaries, by what they have shown",
+            ["upstream", "result"],
+            registry=self.registry,
+        )
         self._out_of_memory = Counter(
             "frontdoor_out_of_memory_wakes_total",
             "Wakes that ended as a GPU was full",
@@ -220,6 +226,10 @@ class Telemetry:
         self._sleeps.labels(upstream, level, asleep.reason.value).inc()
         if asleep.room_for:
             self._evictions.labels(upstream, asleep.room_for).inc()
+
+    def canary_ended(self, upstream: str, result: str) -> None:
+        """Count a canary."""
+        self._canaries.labels(upstream, result).inc()
 
     def out_of_memory(self, upstream: str) -> None:
         """Count a wake that ended as a GPU was full."""

@@ -47,6 +47,7 @@ from tornado_frontdoor.core.decisions import (
 )
 from tornado_frontdoor.core.request import WakeTerms
 from tornado_frontdoor.core.standing import NOTHING, Standing
+from tornado_frontdoor.core.wake.known_good import NOTHING_KNOWN
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
 from tornado_frontdoor.core.wake.operator_requests import OperatorRequests, sleep_answer
 from tornado_frontdoor.core.wake.policy import (
@@ -437,6 +438,15 @@ class WakeStateMachine:
         self._draining = True
         return self._consider(now)
 
+    def believe(self, now: float) -> Sequence[WakeOrder]:
+        """Forget what its first token was: an operator says that it is good as it is."""
+        self.engine = replace(self.engine, proof=NOTHING_KNOWN, trusted=True)
+        self._remember(None if self.transition is None else self._written.going)
+        self.wake_backoff = Backoff()
+        if self.transition is None and self.state is not AWAKE:
+            self.next_s = now
+        return self._consider(now)
+
     def wake(self, now: float, by: str = "an operator") -> Sequence[WakeOrder]:
         """Take an operator's request, or whose it is; `Answered` tells what comes of it."""
         self._woken_by = by
@@ -642,6 +652,9 @@ class WakeStateMachine:
             return EngineEvent.LOST
         if run is None:
             return event
+        if step.role is Role.CANARY:
+            self.engine = self.engine.heard(self._kind, report, fresh=run.fresh(self._kind))
+            self._orders.append(self.engine.proof.ended())
         judged = run.judge(report, event, self.engine, self._kind)
         self.transition, self.why = judged.transition, judged.why
         self._note(judged.note)

@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import EngineState, JournalEntry
+from tornado_frontdoor.core.wake.known_good import NOTHING_KNOWN, KnownGood
 from tornado_frontdoor.engines.base import STOPPED, EngineKind, Report, Role, Seen, Step, StepResult
 
 LONGEST_PATIENCE = 16.0
@@ -80,6 +81,8 @@ class ObservedEngine:
     earlier front door ended on the way from level 1 to 2; and can be put back to sleep."""
     reload_fault: str | None = None
     """Why level 2 is off: from there it does not come back (vllm#28606)."""
+    proof: KnownGood = NOTHING_KNOWN
+    """What it answered while it was good, and what its last canary has shown."""
     failures: int = 0
     """Probes in a row that were answered with a failure."""
 
@@ -91,11 +94,12 @@ class ObservedEngine:
             trusted=entry.trusted,
             process=entry.process,
             fell=entry.going is EngineState.FALLING_ASLEEP,
+            proof=KnownGood(token=entry.token),
         )
 
     def entry(self, going: EngineState | None) -> JournalEntry:
         """Return what the next front door has to know."""
-        return JournalEntry(going, self.level, self.trusted, self.process)
+        return JournalEntry(going, self.level, self.trusted, self.process, self.proof.token)
 
     def falling(self, level: int) -> "ObservedEngine":
         """Return it once a sleep of that level may have been asked for."""
@@ -119,6 +123,15 @@ class ObservedEngine:
         """Return it once its weights were loaded, and it was seen awake after that."""
         return replace(self, trusted=True, weights_on_gpu=False, reload_fault=None)
 
+    def heard(self, kind: EngineKind, report: Report, *, fresh: bool) -> "ObservedEngine":
+        """Return it after a canary; `fresh`: its weights are as the engine itself loaded them."""
+        proof = self.proof.heard(report, fresh=fresh)
+        again = kind.wake_steps(self.version, 2)
+        reloads = any(step.role is Role.LOAD_WEIGHTS for step in again)
+        # Where its weights can be read again, that is what the next try does.
+        trusted = self.trusted and not (proof.quarantined and reloads)
+        return replace(self, proof=proof, trusted=trusted)
+
     def read(self, kind: EngineKind, report: Report, *, in_use: bool) -> Reading:
         """Return what a probe means that ended this way.
 
@@ -129,7 +142,8 @@ class ObservedEngine:
                 if not kind.stops:
                     return Reading(self, EngineEvent.LOST)
                 # What starts anew has loaded its weights; what was done to the old one is gone.
-                known = ObservedEngine(level=STOPPED, support=self.support)
+                proof = replace(self.proof, result=None, detail="")
+                known = ObservedEngine(level=STOPPED, support=self.support, proof=proof)
                 return Reading(known, EngineEvent.FOUND_STOPPED)
             case StepResult.BUSY | StepResult.TIMED_OUT:
                 return self._impatient(report.ending)
@@ -165,10 +179,11 @@ class ObservedEngine:
 
     def _understand(self, kind: EngineKind, seen: Seen) -> Reading:
         level, trusted, half = self.level, self.trusted, self.weights_on_gpu
+        proof = self.proof
         process = self.process if seen.process is None else seen.process
         if self.process is not None and process != self.process:
             # A new process has loaded its weights; what was done to the old one is gone.
-            level, trusted, half = 0, True, False
+            level, trusted, half, proof = 0, True, False, NOTHING_KNOWN
         trusted |= seen.loaded
         sleeping = level > 0 if seen.sleeping is None else seen.sleeping
         if self.fell and sleeping:
@@ -188,5 +203,6 @@ class ObservedEngine:
             version=seen.version,
             weights_on_gpu=half,
             reload_fault=self.reload_fault,
+            proof=proof,
         )
         return Reading(known, event)

@@ -15,6 +15,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import SleepDepth, SleepReason, WakeEnded
+from tornado_frontdoor.core.wake.known_good import KnownGood
 from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
 from tornado_frontdoor.engines.base import (
     CANARY,
@@ -24,6 +25,7 @@ from tornado_frontdoor.engines.base import (
     VERIFY_ASLEEP,
     VERIFY_AWAKE,
     EngineKind,
+    ProcessCall,
     Report,
     Role,
     Seen,
@@ -151,6 +153,11 @@ class Transition:
         """Whether it is more than probes and a canary."""
         return any(step.changes for step in self.steps)
 
+    def fresh(self, kind: EngineKind) -> bool:
+        """Tell whether weights are now as the engine itself has loaded them."""
+        starts = any(step.call is ProcessCall.START for step in self.steps)
+        return kind.loads_afresh or starts or not self.moves_memory
+
     @property
     def loads_weights(self) -> bool:
         """Whether it loads them, after which awake means something."""
@@ -213,10 +220,10 @@ class Transition:
         step, ending = self.step, report.ending
         if event is not None:
             return self._judge_probe(report.seen, event, kind)
+        if step.role is Role.CANARY:
+            return self._judge_canary(report, engine.proof)
         if ending is StepResult.DONE:
             return Judgement(self, NextAction.NEXT)
-        if step.role is Role.CANARY:
-            return self._judge_canary(report)
         if ending is StepResult.NO_MEMORY:
             full = replace(self, full=True)
             return Judgement(full, NextAction.GIVE_UP, self._describe(report))
@@ -225,10 +232,11 @@ class Transition:
             return Judgement(self, NextAction.GIVE_UP, self._describe(report))
         return self._once_more(report)
 
-    def _judge_canary(self, report: Report) -> Judgement:
-        if report.ending is StepResult.UNSUPPORTED:
-            told = f"no canary, so it is taken at its word that it is awake: {report.detail}"
-            return Judgement(self, NextAction.NEXT, note=told)
+    def _judge_canary(self, report: Report, proof: KnownGood) -> Judgement:
+        if proof.quarantined:
+            return Judgement(self, NextAction.GIVE_UP, proof.detail)
+        if report.ending in (StepResult.DONE, StepResult.UNSUPPORTED):
+            return Judgement(self, NextAction.NEXT)  # what is not proven is told in its place
         if report.ending is not StepResult.TIMED_OUT:
             return self._once_more(report)
         silences = self.silences + 1

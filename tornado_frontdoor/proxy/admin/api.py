@@ -125,6 +125,7 @@ class Admin:
                 ("wake", partial(self._wake, client.address)),
                 ("sleep", partial(self._sleep, client.address)),
                 ("drain", self._drain),
+                ("believe", self._believe),
                 ("what-if", self._what_if),
                 ("pin", partial(self._order, "pin", client.address)),
                 ("unpin", partial(self._order, "unpin", client.address)),
@@ -198,6 +199,15 @@ class Admin:
             there_are = ", ".join(upstream.settings.urls)
             return _json(404, {"error": f"{name} has no replica {url!r}; there are {there_are}"})
         return _json(200, {"upstream": upstream.settings.key, "replicas": _replicas(upstream)})
+
+    def _believe(self, name: str, _: Mapping[str, str]) -> Found:
+        upstream = self._upstream_of(name)
+        if upstream is None:
+            return _unknown(name)
+        if upstream.engine is None:
+            return _json(501, {"error": f"{name} has no sleep table, so no canary"})
+        upstream.keeper.believe()
+        return _json(200, {"upstream": upstream.settings.key, "state": upstream.state})
 
     def _what_if(self, name: str, query: Mapping[str, str]) -> Found:
         upstream = self._upstream_of(name)
@@ -282,6 +292,7 @@ class Admin:
             "last_activity_s": None if idle_s is None else round(idle_s, 3),
             "sleep_support": gate.sleep_support,
             "sleep_fault": gate.sleep_fault,
+            "canary": gate.proof,
             "in_flight": gate.in_flight,
             "cooling": gate.cooling,
             "cap": gate.limits.cap,

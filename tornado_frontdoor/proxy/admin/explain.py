@@ -35,6 +35,7 @@ def explain(upstream: Upstream, since_s: float | None) -> dict[str, Any]:
         if gate.standing.asleep
         else round(gate.expected_wait_s(gate.queued + 1), 1),
         "takes_gib": gate.takes_gib,
+        "canary": gate.proof,
         "in_flight": gate.in_flight,
         "queued": gate.queued,
         "history": [{"time": time, "text": text} for time, text in happenings],

@@ -19,6 +19,8 @@ from tornado_frontdoor.engines.base import (
     Report,
     Role,
     StepResult,
+    first_token,
+    without_logprobs,
 )
 from tornado_frontdoor.proxy.curl.client import (
     TransferEnd,
@@ -64,6 +66,10 @@ class EngineControlClient:
         """Whether the engine is told which of its models to load."""
         return self._kind.serving("") is not self._kind
 
+    def tells_it_sleeps(self, status: int, body: bytes) -> bool:
+        """Tell whether an answer to a request says that the engine is not awake."""
+        return self._kind.tells_it_sleeps(UpstreamAnswer(status, [], body))
+
     def perform(self, command: Perform) -> None:
         """Begin a step; its report comes later, on a turn of its own."""
         task = asyncio.get_running_loop().create_task(self._perform(command))
@@ -101,6 +107,12 @@ class EngineControlClient:
             result, detail = await self.process.carry_out(call)
             return Report(command.number, result, detail=detail)
         answer = await self._ask(call, command.timeout_s)
+        if step.role is Role.CANARY:
+            if answer.status in (400, 422) and (plain := without_logprobs(call)) is not None:
+                answer = await self._ask(plain, command.timeout_s)
+            token = first_token(answer.body) if answer.status == 200 else None
+            result = self._kind.result(step, answer)
+            return Report(command.number, result, detail=_detail(answer), token=token)
         return Report(command.number, self._kind.result(step, answer), detail=_detail(answer))
 
     async def _probe(self, command: Perform) -> Report:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from tornado_frontdoor.config import ProcessSettings
 from tornado_frontdoor.core.decisions import (
     Answered,
+    CanaryEnded,
     Changed,
     Command,
     EngineState,
@@ -57,6 +58,10 @@ def _nobody(gib: float) -> None:
     """Take nothing."""
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class EngineExecutor:
     """Carries out what a gate commands. `granted` passes a GPU on to another gate."""
 
@@ -82,8 +87,10 @@ class EngineExecutor:
         """Where what the engine takes of its GPUs is to be measured."""
         self.measured: Callable[[float], None] = _nobody
         """Takes what was measured."""
+        self.suspect: Callable[[], None] = _nothing
+        """Has the gate look at the engine."""
         self._measuring: asyncio.Task[None] | None = None
-        self._why_not_measured = ""
+        self._why_not_measured = self._why_unproven = ""
         self.history: deque[tuple[str, str]] = deque(maxlen=HISTORY)
         """What happened lately, oldest first: the instant (UTC) and words for a person."""
         self._requests: dict[tuple[str, int | None], list[asyncio.Future[Answered]]] = {}
@@ -127,8 +134,8 @@ class EngineExecutor:
                 self._measure(decision.state)
             case FellAsleep():
                 self._fell_asleep(decision)
-            case Measured() | OutOfMemory():
-                self._learn_size(decision)
+            case CanaryEnded() | Measured() | OutOfMemory():
+                self._learned(decision)
             case WakeEnded():
                 self._telemetry.wake_ended(self._key, decision)
                 how = "is over" if decision.succeeded else "failed"
@@ -141,6 +148,11 @@ class EngineExecutor:
             case Note():
                 LOG.warning("%s: %s", self._key, decision.text)
                 self._remind(decision.text)
+
+    def refused(self, status: int, body: bytes) -> None:
+        """Take how the engine refused a request: perhaps as it does not serve any more."""
+        if self._control.tells_it_sleeps(status, body):
+            self.suspect()
 
     def request(self, name: str, level: int | None = None) -> "asyncio.Future[Answered]":
         """Return what will be the answer to an operator; ask before the gate is told."""
@@ -189,6 +201,27 @@ class EngineExecutor:
             why += f" ({asleep.by})"
         LOG.info("%s fell asleep at level %d, %s", self._key, asleep.level, why)
         self._remind(f"it fell asleep at level {asleep.level}, {why}")
+
+    def _learned(self, learned: CanaryEnded | Measured | OutOfMemory) -> None:
+        if isinstance(learned, CanaryEnded):
+            self._canary_ended(learned)
+        else:
+            self._learn_size(learned)
+
+    def _canary_ended(self, ended: CanaryEnded) -> None:
+        self._telemetry.canary_ended(self._key, ended.result)
+        if ended.result == "garbage":
+            text = (
+                f"quarantined: {ended.detail}. It is tried again after a pause; if it is right as "
+                f"it is, say so: POST /admin/believe/{self._key}"
+            )
+            LOG.error("%s: %s", self._key, text)
+            self._remind(text)
+        elif ended.result == "unproven" and ended.detail != self._why_unproven:
+            text = f"it is taken for awake, and its answers were not proven: {ended.detail}"
+            LOG.warning("%s: %s", self._key, text)
+            self._remind(text)
+        self._why_unproven = ended.detail if ended.result == "unproven" else ""
 
     def _learn_size(self, learned: Measured | OutOfMemory) -> None:
         if isinstance(learned, Measured):

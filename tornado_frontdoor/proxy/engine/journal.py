@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import EngineState, JournalEntry
 from tornado_frontdoor.core.standing import OrderKind, OrderOwner, StandingOrder
+from tornado_frontdoor.engines.base import FirstToken
 
 FILE_NAME = "frontdoor.sqlite3"
 LOCK_NAME = "frontdoor.lock"
@@ -204,6 +205,7 @@ def read(text: str | None) -> JournalEntry | None:
             level=int(fields["level"]),
             trusted=bool(fields["trusted"]),
             process=fields["process"],
+            token=_token(fields.get("token")),
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -232,6 +234,14 @@ def _order(text: str | None) -> StandingOrder | None:
         )
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _token(told: object) -> FirstToken | None:
+    match told:
+        case [str() as text, float() | int() | None as logprob]:
+            return FirstToken(text, logprob)
+        case _:
+            return None
 
 
 def numbers(text: str | None) -> dict[str, float]:
