@@ -15,7 +15,8 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request
 
-from tornado_frontdoor.cli.straight import STRAIGHT
+from tornado_frontdoor.cli.straight import STRAIGHT, straight_with
+from tornado_frontdoor.config.engine_tls import TlsFiles
 from tornado_frontdoor.config.faults import printable
 from tornado_frontdoor.proxy.engine.model_list import read_model_list
 
@@ -60,9 +61,9 @@ class Survey:
         return "/v1/embeddings" in paths and "/v1/chat/completions" not in paths
 
 
-def survey(url: str, key: str | None = None) -> Survey:
+def survey(url: str, key: str | None = None, tls: TlsFiles | None = None) -> Survey:
     """Ask the engine at `url`, with its API key if it wants one; raises Unasked."""
-    ask = _Asker(url, key)
+    ask = _Asker(url, key, tls)
     try:
         models = read_model_list(ask.must("/v1/models"))
     except ValueError:
@@ -126,8 +127,9 @@ def _text(table: Mapping[str, Any], name: str) -> str | None:
 class _Asker:
     """Asks one engine, directly."""
 
-    def __init__(self, url: str, key: str | None) -> None:
+    def __init__(self, url: str, key: str | None, tls: TlsFiles | None) -> None:
         self._url = url
+        self._open = (STRAIGHT if tls is None else straight_with(tls.context())).open
         self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
 
     def must(self, path: str) -> bytes:
@@ -155,7 +157,7 @@ class _Asker:
 
     def _get(self, path: str) -> bytes:
         request = Request(self._url + path, headers=self._headers)  # noqa: S310 - http or https
-        with STRAIGHT.open(request, timeout=TIMEOUT_S) as answer:
+        with self._open(request, timeout=TIMEOUT_S) as answer:
             body: bytes = answer.read(MOST_BYTES)
             return body
 
@@ -186,7 +188,10 @@ _NETWORK_FAULTS: tuple[tuple[type[Exception], str], ...] = (
         TimeoutError,
         f"no answer within {TIMEOUT_S:g} s: is the host right, and does a firewall let it by?",
     ),
-    (ssl.SSLCertVerificationError, "its certificate is not one that is trusted here"),
+    (
+        ssl.SSLCertVerificationError,
+        "its certificate is not one that is trusted here: see upstreams.NAME.ca_file",
+    ),
     (ssl.SSLError, "it does not speak TLS there: is it http:// rather than https://?"),
     (gaierror, "its host is not known: is it spelt right, and does this machine's DNS know it?"),
     (HTTPException, _NO_HTTP),

@@ -42,7 +42,7 @@ def probe(settings: Settings) -> Probed:
 
 def _survey(upstream: UpstreamSettings) -> Survey | Unasked:
     try:
-        return survey(upstream.url, upstream.read_api_key())
+        return survey(upstream.url, upstream.read_api_key(), upstream.tls)
     except Unasked as unasked:
         return unasked
 

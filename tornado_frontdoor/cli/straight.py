@@ -4,7 +4,14 @@ Through no proxy of the environment and after no redirect: what is sent along ma
 key, which is for nobody on the way.
 """
 
-from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
+from ssl import SSLContext
+from urllib.request import (
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    build_opener,
+)
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -13,3 +20,8 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 STRAIGHT = build_opener(ProxyHandler({}), _NoRedirect)
+
+
+def straight_with(context: SSLContext) -> OpenerDirector:
+    """Return the same with certificates of its own."""
+    return build_opener(ProxyHandler({}), _NoRedirect, HTTPSHandler(context=context))

@@ -34,6 +34,7 @@ def find_contradictions(data: Data, raw: Data) -> Iterator[Found]:
     yield from _addresses(data)
     yield from _served(data, raw)
     yield from _names(raw)
+    yield from _engine_tls(data)
     yield from _keys(data, raw)
     yield from _groups(data, raw)
     yield from _routes(data, raw)
@@ -62,6 +63,20 @@ def _tls(server: Data) -> Iterator[Found]:
     for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if server.get(name) is not None and server.get(other, "unfit") is None:
             yield ("server", other), f"is required beside server.{name}"
+
+
+def _engine_tls(data: Data) -> Iterator[Found]:
+    for name, table in _tables(data, "upstreams").items():
+        urls = [table.get("url"), *(one.url for one in table.get("replicas") or ())]
+        plain = [url for url in urls if url and not url.startswith("https:")]
+        for key in ("ca_file", "client_cert"):
+            if table.get(key) is not None and plain:
+                yield ("upstreams", name, key), f"is for engines at https:// only, not {plain[0]}"
+        if table.get("client_key") is not None and table.get("client_cert", "unfit") is None:
+            yield (
+                ("upstreams", name, "client_cert"),
+                f"is required beside upstreams.{name}.client_key",
+            )
 
 
 def _keys(data: Data, raw: Data) -> Iterator[Found]:

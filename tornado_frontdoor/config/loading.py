@@ -14,6 +14,7 @@ from typing import Any
 
 from tornado_frontdoor.config.admin_token import read_token
 from tornado_frontdoor.config.cross_checks import find_contradictions
+from tornado_frontdoor.config.engine_tls import TlsFiles, tls_faults
 from tornado_frontdoor.config.faults import ConfigError, ConfigFault, KeyPath, printable, spell
 from tornado_frontdoor.config.parsing import Found, position, read_shape
 from tornado_frontdoor.config.settings import (
@@ -55,6 +56,7 @@ def load(path: Path, *, listen: str | None = None, admin_listen: str | None = No
     data, found = read_shape(raw)
     found += find_contradictions(data, raw)
     found += _token_faults(path, data)
+    found += _tls_faults(path, data)
     if found:
         found.sort(key=lambda one: position(one[0], raw))
         raise ConfigError(path, [_fault(key, message, flags) for key, message in found])
@@ -112,6 +114,15 @@ def _token_faults(path: Path, data: Mapping[str, Any]) -> list[Found]:
     for name, table in (data.get("upstreams") or {}).items():
         named.append((("upstreams", name, "api_key_file"), (table or {}).get("api_key_file")))
     return [fault for key, file in named if file for fault in _token_fault(path, key, file)]
+
+
+def _tls_faults(path: Path, data: Mapping[str, Any]) -> list[Found]:
+    found: list[Found] = []
+    for name, table in (data.get("upstreams") or {}).items():
+        given = {key: (table or {}).get(key) for key in TlsFiles._fields}
+        files = {key: _from(path, file) for key, file in given.items() if file}
+        found += ((("upstreams", name, key), printable(fault)) for key, fault in tls_faults(files))
+    return found
 
 
 def _token_fault(path: Path, key: KeyPath, file: Path) -> list[Found]:
@@ -183,8 +194,8 @@ def _upstream(path: Path, name: str, table: Mapping[str, Any]) -> UpstreamSettin
     process = built["process"]
     if process is not None and process.log_file is not None:
         built["process"] = replace(process, log_file=_from(path, process.log_file))
-    key_file = table["api_key_file"]
-    built["api_key_file"] = None if key_file is None else _from(path, key_file)
+    for file in ("api_key_file", *TlsFiles._fields):
+        built[file] = table[file] and _from(path, table[file])
     replicas: tuple[ReplicaSettings, ...] = table["replicas"]
     if replicas:
         built["url"] = replicas[0].url

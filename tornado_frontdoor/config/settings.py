@@ -12,6 +12,7 @@ from typing import Literal
 
 from tornado_frontdoor.config.address import Address
 from tornado_frontdoor.config.admin_token import read_token
+from tornado_frontdoor.config.engine_tls import TlsFiles
 from tornado_frontdoor.core.catalog import Catalog, Routes, Target, Traits
 from tornado_frontdoor.core.limits import default_return_places
 from tornado_frontdoor.core.request import UpstreamKey
@@ -223,12 +224,21 @@ class UpstreamSettings:
     chunk_timeout_s: float = 120
     api_key_file: Path | None = None
     forward_client_key: bool = True
+    ca_file: Path | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
     cooling_limit_s: float = 2
     anthropic: Literal["translate", "native"] = "translate"
     admission: AdmissionSettings | None = None
     sleep: SleepSettings | None = None
     gpu: GpuSettings | None = None
     process: ProcessSettings | None = None
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """What it is reached with behind TLS, where that is not what is usual."""
+        files = TlsFiles(self.ca_file, self.client_cert, self.client_key)
+        return files if any(files) else None
 
     @property
     def urls(self) -> tuple[str, ...]:

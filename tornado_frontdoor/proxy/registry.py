@@ -80,6 +80,9 @@ class UpstreamRegistry:
                 if upstream.engine is not None and wanted.sleep is not None:
                     self._tell_engine(upstream, settings)
             current[key] = upstream
+        self.client.trust(
+            {url: one.tls for one in settings.upstreams.values() if one.tls for url in one.urls}
+        )
         kept = set(current.values())
         self.current = current
         self._retired = [upstream for upstream in everyone if upstream not in kept]

@@ -22,7 +22,7 @@ What is private in Tornado and leaned on, each pinned in `test_upstream_privates
 import asyncio
 import logging
 import select
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from math import inf
 from time import monotonic
@@ -33,7 +33,15 @@ from tornado.curl_httpclient import CurlAsyncHTTPClient
 from tornado.ioloop import IOLoop
 from tornado.platform.asyncio import BaseAsyncIOLoop
 
-from tornado_frontdoor.proxy.curl.handle import end_of, make_handle, prepare, release_body, unsent
+from tornado_frontdoor.config.engine_tls import TlsFiles
+from tornado_frontdoor.proxy.curl.handle import (
+    end_of,
+    make_handle,
+    prepare,
+    release_body,
+    show,
+    unsent,
+)
 from tornado_frontdoor.proxy.curl.handle import silence_of as _silence_of
 from tornado_frontdoor.proxy.curl.transfer import (
     Collector,
@@ -95,6 +103,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
         self._deferred_due = False
         self._inside = False  # libcurl is on the stack
         self._closed = False
+        self._tls: dict[str, TlsFiles] = {}
         self._kick_due = False
         self._curl_due_s = inf
         self._curl_timer: asyncio.TimerHandle | None = None
@@ -106,6 +115,10 @@ class UpstreamClient(CurlAsyncHTTPClient):
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS)
         self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, 0)  # no limit: that would be a queue
         self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, 0)
+
+    def trust(self, tls: Mapping[str, TlsFiles]) -> None:
+        """Meet engines, by their addresses, with these certificates from the next call on."""
+        self._tls = dict(tls)
 
     @property
     def under_way(self) -> Collection[Transfer]:
@@ -119,6 +132,8 @@ class UpstreamClient(CurlAsyncHTTPClient):
             self._loop.call_soon(transfer.finish, TransferEnd.ABORTED, "the client is closed")
             return transfer
         curl = self._free_list.pop() if self._free_list else self._grow()
+        if self._tls or curl.tls is not None:
+            curl = self._shown(curl, call.url)
         try:
             prepare(curl, call, transfer)
         except (pycurl.error, ValueError, TypeError, OverflowError) as error:
@@ -231,6 +246,17 @@ class UpstreamClient(CurlAsyncHTTPClient):
     def _grow(self) -> Any:
         curl = self._curl_create()
         self._curls.append(curl)
+        return curl
+
+    def _shown(self, curl: Any, url: str) -> Any:
+        """Return a handle with the certificates for `url`: this one, or one in its place."""
+        wanted = next((tls for origin, tls in self._tls.items() if url.startswith(origin)), None)
+        if curl.tls not in (None, wanted):
+            self._curls.remove(curl)
+            curl.close()
+            curl = self._grow()
+        if wanted is not None and curl.tls is None:
+            show(curl, wanted)
         return curl
 
     def _add(self, transfer: Transfer) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pycurl
 
+from tornado_frontdoor.config.engine_tls import TlsFiles
 from tornado_frontdoor.core.request import StoredBody
 from tornado_frontdoor.proxy.curl.transfer import Transfer, TransferEnd, UpstreamCall
 
@@ -79,9 +80,21 @@ def make_handle() -> Any:
         (pycurl.UPLOAD_BUFFERSIZE, UPLOAD_BUFFER_BYTES),
     ):
         curl.setopt(option, value)
-    curl.shape = curl.where = None
+    curl.shape = curl.where = curl.tls = None
     curl.kept_bytes = 0
     return curl
+
+
+def show(curl: Any, tls: TlsFiles) -> None:
+    """Have a handle take and show the certificates of `tls`, from now on: some cannot be unset."""
+    for option, file in (
+        (pycurl.CAINFO, tls.ca_file),
+        (pycurl.SSLCERT, tls.client_cert),
+        (pycurl.SSLKEY, tls.client_key),
+    ):
+        if file is not None:
+            curl.setopt(option, str(file))
+    curl.tls = tls
 
 
 def prepare(curl: Any, call: UpstreamCall, transfer: Transfer) -> None:

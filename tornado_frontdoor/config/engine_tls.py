@@ -1,0 +1,46 @@
+"""Engines behind TLS: whose word is taken that it is they, and what they are shown of us."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from ssl import SSLContext, SSLError, create_default_context
+from typing import NamedTuple
+
+
+class TlsFiles(NamedTuple):
+    """What is trusted of an engine behind TLS, and what it is shown of us; PEM files."""
+
+    ca_file: Path | None = None
+    """Certificates that may have signed the engine's; None: those that this machine trusts."""
+    client_cert: Path | None = None
+    client_key: Path | None = None
+    """The key of `client_cert`, unless that file has it too."""
+
+    def context(self) -> SSLContext:
+        """Return them as Python's own clients want them; raises ValueError that names a file."""
+        context = create_default_context()
+        for file, read in (
+            (self.ca_file, context.load_verify_locations),
+            (self.client_cert, partial(context.load_cert_chain, keyfile=self.client_key)),
+        ):
+            try:
+                if file is not None:
+                    read(file)
+            except SSLError as error:
+                reason = (error.reason or "no certificate in it").lower().replace("_", " ")
+                raise ValueError(f"{file} cannot be used: {reason}") from error
+            except OSError as error:
+                raise ValueError(f"{file} cannot be read: {error.strerror}") from error
+        return context
+
+
+def tls_faults(files: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
+    """Yield what cannot be used of an upstream's files: the setting, and why."""
+    for key in ("ca_file", "client_cert"):
+        tried = {
+            part: file for part, file in files.items() if (part == "ca_file") == (key == "ca_file")
+        }
+        try:
+            TlsFiles(**tried).context()
+        except ValueError as error:
+            yield key, str(error)
