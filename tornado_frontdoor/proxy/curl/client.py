@@ -40,9 +40,11 @@ from tornado_frontdoor.proxy.curl.handle import (
     prepare,
     release_body,
     show,
+    tls_for,
     unsent,
 )
 from tornado_frontdoor.proxy.curl.handle import silence_of as _silence_of
+from tornado_frontdoor.proxy.curl.readiness import EPOLL, ready_of
 from tornado_frontdoor.proxy.curl.transfer import (
     Collector,
     Receiver,
@@ -68,20 +70,6 @@ _log = logging.getLogger(__name__)
 IDLE_CONNECTIONS = 4096
 """Connections kept open for reuse; far above what gates let in, so that none is closed early."""
 
-EVENTS_A_TURN = 256
-"""Descriptors served in one turn of the loop; the rest wait for the next."""
-
-_EPOLL = {
-    pycurl.POLL_NONE: 0,
-    pycurl.POLL_IN: select.EPOLLIN,
-    pycurl.POLL_OUT: select.EPOLLOUT,
-    pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
-}
-_ACTION = {
-    select.EPOLLIN: pycurl.CSELECT_IN,
-    select.EPOLLOUT: pycurl.CSELECT_OUT,
-    select.EPOLLIN | select.EPOLLOUT: pycurl.CSELECT_IN | pycurl.CSELECT_OUT,
-}
 _BROKEN_OFF = (TransferEnd.ABORTED, TransferEnd.SILENT, TransferEnd.BROKEN)
 _TIMER = [(pycurl.SOCKET_TIMEOUT, 0)]
 
@@ -250,14 +238,13 @@ class UpstreamClient(CurlAsyncHTTPClient):
 
     def _shown(self, curl: Any, url: str) -> Any:
         """Return a handle with the certificates for `url`: this one, or one in its place."""
-        wanted = next((tls for origin, tls in self._tls.items() if url.startswith(origin)), None)
-        if curl.tls not in (None, wanted):
+        if (wanted := tls_for(url, self._tls)) == curl.tls:
+            return curl
+        if curl.tls is not None:
             self._curls.remove(curl)
             curl.close()
             curl = self._grow()
-        if wanted is not None and curl.tls is None:
-            show(curl, wanted)
-        return curl
+        return show(curl, wanted)
 
     def _add(self, transfer: Transfer) -> None:
         if transfer.curl is not None:
@@ -358,17 +345,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
             self._finish_pending_requests()
 
     def _on_ready(self) -> None:
-        wanted = self._fds
-        ready = []
-        for fd, seen in self._epoll.poll(0, EVENTS_A_TURN):
-            event = wanted.get(fd)
-            if event:
-                # EPOLLERR and EPOLLHUP: libcurl finds out by reading or writing.
-                ready.append((fd, _ACTION.get(seen, event)))
-            else:
-                # The engine closed an idle connection. libcurl sees that before it reuses one.
-                with suppress(OSError):
-                    self._epoll.unregister(fd)
+        ready = ready_of(self._epoll, self._fds)
         if ready:
             self._drive(ready)
 
@@ -381,9 +358,9 @@ class UpstreamClient(CurlAsyncHTTPClient):
         self._fds[fd] = event
         # Whatever we believe, the number may stand for a new socket by now: so ask the kernel.
         try:
-            self._epoll.modify(fd, _EPOLL[event])
+            self._epoll.modify(fd, EPOLL[event])
         except FileNotFoundError:
-            self._epoll.register(fd, _EPOLL[event])
+            self._epoll.register(fd, EPOLL[event])
 
     def _set_timeout(self, msecs: int) -> None:
         # libcurl changes its mind several times a request. "Now" is one callback for all calls

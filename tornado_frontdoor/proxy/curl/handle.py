@@ -3,7 +3,7 @@
 A handle keeps its options from call to call (no `reset`), which is what makes a call cheap.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pycurl
@@ -85,16 +85,20 @@ def make_handle() -> Any:
     return curl
 
 
-def show(curl: Any, tls: TlsFiles) -> None:
-    """Have a handle take and show the certificates of `tls`, from now on: some cannot be unset."""
-    for option, file in (
-        (pycurl.CAINFO, tls.ca_file),
-        (pycurl.SSLCERT, tls.client_cert),
-        (pycurl.SSLKEY, tls.client_key),
+def tls_for(url: str, tls: Mapping[str, TlsFiles]) -> TlsFiles | None:
+    """Return the certificates for an address, by how it begins."""
+    return next((files for origin, files in tls.items() if url.startswith(origin)), None)
+
+
+def show(curl: Any, tls: TlsFiles | None) -> Any:
+    """Have a new handle take and show the certificates of `tls`; for good: some cannot be unset."""
+    for option, file in zip(
+        (pycurl.CAINFO, pycurl.SSLCERT, pycurl.SSLKEY), tls or (), strict=False
     ):
         if file is not None:
             curl.setopt(option, str(file))
     curl.tls = tls
+    return curl
 
 
 def prepare(curl: Any, call: UpstreamCall, transfer: Transfer) -> None:
