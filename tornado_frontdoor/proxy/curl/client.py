@@ -69,7 +69,6 @@ _log = logging.getLogger(__name__)
 
 IDLE_CONNECTIONS = 4096
 """Connections kept open for reuse; far above what gates let in, so that none is closed early."""
-
 _BROKEN_OFF = (TransferEnd.ABORTED, TransferEnd.SILENT, TransferEnd.BROKEN)
 _TIMER = [(pycurl.SOCKET_TIMEOUT, 0)]
 
@@ -238,9 +237,8 @@ class UpstreamClient(CurlAsyncHTTPClient):
 
     def _shown(self, curl: Any, url: str) -> Any:
         """Return a handle with the certificates for `url`: this one, or one in its place."""
-        if (wanted := tls_for(url, self._tls)) == curl.tls:
-            return curl
-        if curl.tls is not None:
+        wanted = tls_for(url, self._tls)
+        if curl.tls not in (None, wanted):
             self._curls.remove(curl)
             curl.close()
             curl = self._grow()
