@@ -30,6 +30,7 @@ from simulator.study.calibrate import Fit, calibrate
 from simulator.study.experiment import ClusterError, Plan, Result, cores, experiment, observe
 from simulator.study.observed import observed_metrics
 from simulator.study.request import StudyRequest
+from simulator.study.spending import Spending
 from simulator.study.sweep import Choice, choose
 from simulator.traffic.access_log import RAN
 from simulator.traffic.service_profiles import profile_document
@@ -167,10 +168,10 @@ COMMANDS: dict[str, Callable[[Given], int]] = {
 
 
 def _experiment(
-    command: StudyRequest, on_progress: Callable[[int, int], None] | None
+    command: StudyRequest, on_progress: Callable[[int, int], None] | None, first: int = 0
 ) -> list[Result]:
     try:
-        return experiment(command.scenarios, command.plan, on_progress)
+        return experiment(command.scenarios, command.plan, on_progress, first=first)
     except ClusterError as error:
         raise UsageError([f"--dask: {error}"]) from None
 
@@ -183,6 +184,12 @@ def _choice(command: StudyRequest) -> Choice:
         def stress(scenarios: Sequence[Scenario]) -> list[Result]:
             return _experiment(replace(command, scenarios=tuple(scenarios)), on_progress)
 
+        def further(scenario: Scenario, first: int, count: int) -> Result:
+            plan = replace(command.plan, replications=count)
+            (result,) = _experiment(replace(command, scenarios=(scenario,), plan=plan), None, first)
+            return result
+
+        budget = command.plan.replications * len(command.scenarios)
         return choose(
             command.scenarios,
             results,
@@ -190,6 +197,7 @@ def _choice(command: StudyRequest) -> Choice:
             exact=exact_metrics,
             stress=stress,
             headroom=command.headroom,
+            spending=Spending(further, budget),
         )
 
 

@@ -10,7 +10,8 @@ Rule 3: a cap that is not below the engine's slots is neither recommended nor in
 Rule 4: the Pareto set is over what callers feel: the lost share and the p95 latency of the served.
         The cap is not in it: where speed does not fall with the batch, more slots are always
         better for callers, and the recommended point need not be in the set.
-Rule 5: a recommendation that a smaller point may beat, or that may miss a limit, says so.
+Rule 5: a recommendation that a smaller point may beat, or that may miss a limit, says so; before
+        that, the points it hangs on get more replications, as far as the budget goes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,8 @@ from dataclasses import dataclass
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Result
 from simulator.study.limits import LimitCheck, judge
-from simulator.study.statistics import paired
+from simulator.study.spending import Spending
+from simulator.study.statistics import Estimate, paired
 
 OBJECTIVES = ("lost_share", "latency_p95_s")
 """Minimised."""
@@ -86,8 +88,10 @@ def choose(
     exact: Exact = nothing_exact,
     stress: Stress | None = None,
     headroom: float = 0.0,
+    spending: Spending | None = None,
 ) -> Choice:
     """Return the points with their marks; raises KeyError for a limit on no metric."""
+    results = list(results)
     judged = [
         judge(result, slo, exact(scenario))
         for scenario, result in zip(scenarios, results, strict=True)
@@ -97,16 +101,24 @@ def choose(
         for at in sorted(range(len(scenarios)), key=lambda at: _size(scenarios[at]))
         if scenarios[at].below_slots
     ]
+    doubts = _Doubts(slo, exact, spending)
     today = {at: _chance(judged[at]) for at in order}
-    stressed = _stressed(scenarios, order, today, slo, exact, stress, headroom)
+    stressed = _stressed(scenarios, order, today, doubts, stress, headroom)
     both = {
         at: min(today[at], _chance(stressed[at])) if at in stressed else today[at] for at in order
     }
     holds: bool | None = None
-    chances = today
     if headroom and stress is not None:
         holds = any(at in stressed and both[at] >= 0.5 for at in order)
-        chances = {at: both[at] if at in stressed else 0.0 for at in order} if holds else today
+    if holds:
+        chances = {at: both[at] if at in stressed else 0.0 for at in order}
+    else:
+        for at in order:
+            results[at], judged[at] = doubts.settled(scenarios[at], results[at])
+            today[at] = _chance(judged[at])
+            if today[at] > 1 - DOUBT:
+                break
+        chances = today
     best = next((at for at in order if chances[at] >= 0.5), None)
     before = order if best is None else order[: order.index(best)]
     rivals = [at for at in before if chances[at] > DOUBT]
@@ -148,12 +160,32 @@ BATCH = 4
 """Candidates whose headroom is tried at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Doubts:
+    """Whether points keep their limits, with as many replications as it takes to know."""
+
+    slo: Mapping[str, float]
+    exact: Exact
+    spending: Spending | None
+
+    def settled(self, scenario: Scenario, result: Result) -> tuple[Result, tuple[LimitCheck, ...]]:
+        """Return the result with what more replications added, and its judgements."""
+        known, first = self.exact(scenario), len(result.replications)
+        while True:
+            judged = judge(result, self.slo, known)
+            if self.spending is None or not DOUBT < _chance(judged) < 1 - DOUBT:
+                return result, judged
+            more = self.spending.more(scenario, result, first)
+            if more is None:
+                return result, judged
+            result = more
+
+
 def _stressed(
     scenarios: Sequence[Scenario],
     order: Sequence[int],
     today: Mapping[int, float],
-    slo: Mapping[str, float],
-    exact: Exact,
+    doubts: _Doubts,
     stress: Stress | None,
     headroom: float,
 ) -> dict[int, tuple[LimitCheck, ...]]:
@@ -166,7 +198,7 @@ def _stressed(
         batch = candidates[start : start + BATCH]
         worlds = [scenarios[at].stressed(rate=1 + headroom) for at in batch]
         for at, world, result in zip(batch, worlds, stress(worlds), strict=True):
-            judged[at] = judge(result, slo, exact(world))
+            _, judged[at] = doubts.settled(world, result)
         if any(min(today[at], _chance(judged[at])) >= 0.5 for at in batch):
             break
     return judged
@@ -176,7 +208,7 @@ def _dominates(other: Result, result: Result) -> bool:
     """Return whether `other` is nowhere shown to be worse and somewhere shown to be better."""
     better = False
     for name in OBJECTIVES:
-        difference = paired(other.values(name), result.values(name))
+        difference = _difference(other, result, name)
         if difference.mean is None:
             continue
         margin = difference.ci95 or 0.0
@@ -186,10 +218,16 @@ def _dominates(other: Result, result: Result) -> bool:
     return better
 
 
+def _difference(first: Result, second: Result, name: str) -> Estimate:
+    """Return the paired difference over the replications that both have."""
+    common = min(len(first.replications), len(second.replications))
+    return paired(first.values(name)[:common], second.values(name)[:common])
+
+
 def _alike(first: Result, second: Result) -> bool:
     """Return whether no paired interval of what matters leaves 0 out."""
     for name in ALIKE_BY:
-        difference = paired(first.values(name), second.values(name))
+        difference = _difference(first, second, name)
         if difference.mean is None or abs(difference.mean) > (difference.ci95 or 0.0):
             return False
     return True
