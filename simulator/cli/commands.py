@@ -60,6 +60,7 @@ def simulate(given: Given) -> int:
     else:
         console = Console()
         simulate_page(console, command, result, _stressed(command))
+        _print_told(console, command)
         if command.log is not None:
             console.print(as_it_was(observed_metrics(command.log)), highlight=False)
             console.print(f"Left out of the log: {command.log.left_out}.", highlight=False)
@@ -75,7 +76,9 @@ def sweep(given: Given) -> int:
     if command.json:
         print(as_json(sweep_document(command, choice)))
     else:
-        sweep_page(_wide(), command, choice)
+        console = _wide()
+        sweep_page(console, command, choice)
+        _print_told(console, command)
     _plot_choice(command, choice)
     return 0
 
@@ -165,6 +168,11 @@ COMMANDS: dict[str, Callable[[Given], int]] = {
 
 
 # How
+
+
+def _print_told(console: Console, command: StudyRequest) -> None:
+    if command.told:
+        console.print(f"Read: {command.told}.", highlight=False)
 
 
 def _experiment(

@@ -153,6 +153,8 @@ def _opening(command: StudyRequest) -> list[str]:
     if command.log is not None:
         log = command.log
         lines.append(f"read {len(log.outcomes)} requests; left out: {log.left_out}")
+    if command.told:
+        lines.append(f"read {command.told}")
     lines.append(f"traffic: {traffic_text(command)}")
     full = replace(base, cap=max(1, base.replicas * base.slots - 1))
     load = load_of(full)

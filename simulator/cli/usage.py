@@ -168,9 +168,10 @@ Fits a service profile to a log, for `--service profile:FILE`.
 Usage:
   frontdoor calibrate LOG... [--upstream KEY] [--out FILE] [--name NAME] [--json]
 
-LOG is the front door's own access log, which gives seconds (or tokens, where its lines have them)
-and how they grow with the batch; or a log of an engine's benchmark (JSON lines with input_toks,
-output_toks, scheduled_ts, first_token_ts, last_token_ts), which gives token and prompt times.
+LOG is an access log (the front door's own, nginx's or HAProxy's, or LiteLLM's spend log), which
+gives seconds (or tokens, where its lines have them) and how they grow with the batch; or the result
+of `vllm bench serve --save-detailed` or GuideLLM, or JSON lines with input_toks, output_toks,
+scheduled_ts, first_token_ts, last_token_ts, which gives token and prompt times.
 Several logs of one engine are fitted as one: logs of two caps tell far more than one.
 
 Options:

@@ -5,11 +5,10 @@ Rule 2: a fit says how sure it is, and the profile carries that into every predi
         that cannot be told from 0 is not 0.
 Rule 3: several logs of one engine are fitted as one; logs of two caps tell far more than one.
 
-An access log knows whole seconds, and tokens where it was told them; the log of an engine's
-benchmark knows tokens and when it began with each request.
+An access log knows whole seconds, and tokens where it was told them; the results of a benchmark
+know tokens, and when each request began.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.study.occupancy import Occupancy
-from simulator.study.token_fit import Timings, fit_together
+from simulator.study.token_fit import fit_together
 from simulator.traffic.access_log import AccessLog, read_access_log
+from simulator.traffic.benchmarks import Timings, read_benchmark
 from simulator.traffic.distributions import Floats, empirical
 from simulator.traffic.service_profiles import MeasuredSeconds, ServiceProfile
-from simulator.traffic.tables import TraceError, lines_of
+from simulator.traffic.tables import TraceError
 
 KEPT = 400
 """Quantiles that a profile of seconds keeps: enough for its p99."""
@@ -52,18 +52,17 @@ class Fit:
 def calibrate(paths: Sequence[Path], name: str, upstream: str | None) -> Fit:
     """Return the profile that fits the logs of one engine; raises TraceError."""
     told = ", ".join(path.name for path in paths)
-    if all(_is_benchmark(path) for path in paths):
-        return _fit_tokens([_benchmark(path) for path in paths], name, told)
+    benchmarks = [read_benchmark(path) for path in paths]
+    runs = [each.timings for each in benchmarks if each is not None]
+    if len(runs) == len(paths):
+        return _fit_tokens(runs, name, told)
+    if runs:
+        raise TraceError("logs and results of benchmarks are not fitted as one")
     logs = [read_access_log(path, upstream) for path in paths]
     timings = [timed for log in logs if (timed := log_timings(log)) is not None]
     if len(timings) == len(logs) and sum(len(each.prompt) for each in timings) >= FEWEST:
         return _fit_tokens(timings, name, told)
     return _fit_seconds(logs, name, told)
-
-
-def _is_benchmark(path: Path) -> bool:
-    first = next((line for line in lines_of(path) if line.startswith("{")), "")
-    return '"first_token_ts"' in first
 
 
 # Seconds
@@ -226,27 +225,6 @@ def log_timings(log: AccessLog) -> Timings | None:
     return Timings(
         rows.prompt[usable], rows.output[usable], begins[usable], first[usable], last[usable]
     )
-
-
-_KEYS = ("input_toks", "output_toks", "scheduled_ts", "first_token_ts", "last_token_ts")
-
-
-def _benchmark(path: Path) -> Timings:
-    entries = []
-    for number, line in enumerate(lines_of(path), start=1):
-        try:
-            entry = json.loads(line)
-            values = [float(entry[key]) for key in _KEYS]
-        except (ValueError, KeyError, TypeError):
-            raise TraceError(f"{path}: line {number} is not a request of a benchmark") from None
-        prompt, output, scheduled, first, last = values
-        if not (np.isfinite(values).all() and prompt >= 0 and scheduled <= first <= last):
-            raise TraceError(f"{path}: line {number}: its tokens or instants cannot be")
-        if output >= 2:
-            entries.append(values)
-    if not entries:
-        raise TraceError(f"{path}: no request has two tokens or more")
-    return Timings(*np.array(entries).T)
 
 
 def _fit_tokens(timings: Sequence[Timings], name: str, source: str) -> Fit:

@@ -22,3 +22,8 @@ class StudyRequest:
     headroom: float = 0.0
     """So much more traffic a recommended point must bear."""
     log: AccessLog | None = None
+
+    @property
+    def told(self) -> str:
+        """What was read of a trace and what was left out; empty where there is none."""
+        return str(getattr(self.scenarios[0].arrivals, "told", ""))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from simulator.study.occupancy import Occupancy
+from simulator.traffic.benchmarks import Timings
 from simulator.traffic.distributions import Floats
 from simulator.traffic.service_profiles import CHUNK_TOKENS, TokenTimes
 
@@ -34,17 +35,6 @@ CLEARLY = 1.5
 """A power must explain so much more than a line: near each other, the line foretells better."""
 REDRAWN = 40
 """Fits to requests drawn anew: enough for a deviation that is 10 % right."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """What a log knows of requests that ran: tokens and instants in seconds."""
-
-    prompt: Floats
-    output: Floats
-    scheduled_s: Floats
-    first_s: Floats
-    last_s: Floats
 
 
 @dataclass(frozen=True, slots=True)

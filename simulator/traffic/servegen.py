@@ -3,7 +3,7 @@
 import ast
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -42,6 +42,8 @@ class Windows:
     length_s: float
     lengths: dict[float, tuple[Lengths, Lengths]]
     factor: float = 1.0
+    told: str = ""
+    """What was read and what was left out."""
     random = True
 
     @property
@@ -102,7 +104,7 @@ class Windows:
         return replace(self, factor=self.factor * factor)
 
 
-def read_servegen(path: Path, lines: Sequence[str]) -> Windows:
+def read_servegen(path: Path, lines: Iterable[str]) -> Windows:
     """Return a client from its file of rates and the file of lengths beside it."""
     windows = []
     for number, row in enumerate(csv.reader(lines), start=1):
@@ -125,7 +127,8 @@ def read_servegen(path: Path, lines: Sequence[str]) -> Windows:
             lengths = _lengths(json.loads(lengths_path.read_text(encoding="utf-8")))
         except (OSError, ValueError, SyntaxError, TypeError, AttributeError):
             raise TraceError(f"{lengths_path} does not hold ServeGen's lengths") from None
-    return Windows(windows=tuple(windows), length_s=length_s, lengths=lengths)
+    told = f"{len(windows)} windows of rates of a ServeGen client; nothing left out"
+    return Windows(windows=tuple(windows), length_s=length_s, lengths=lengths, told=told)
 
 
 LEAST_SHAPE = 1e-3

@@ -1,15 +1,21 @@
-"""Text files as columns of numbers; what cannot be read is named by file and line.
+"""Text files as columns of numbers, a piece at a time; what cannot be read is named by its line.
 
 Rule 1: a number is finite and not negative; anything else is a fault, never a guess.
+Rule 2: no file is held as text: ten million rows are ten million numbers a column.
 """
 
 import csv
 import gzip
+import io
+import shutil
 import sys
+import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain, islice
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -17,41 +23,65 @@ from simulator.traffic.distributions import Floats
 
 MOST = 1e12
 """Largest number in a trace: seconds, milliseconds or tokens beyond it are a mistake."""
+PIECE = 1 << 16
+"""Rows that are held as text at a time."""
 
 
 class TraceError(ValueError):
     """A trace that cannot be read; says the file, the line and why."""
 
 
-def lines_of(path: Path) -> list[str]:
-    """Return the lines of a text that are not blank; raises TraceError."""
+def lines_of(path: Path) -> Iterator[str]:
+    """Yield the lines of a text that are not blank; raises TraceError, also when there are none."""
+    count = 0
     try:
-        lines = _content(path).decode("utf-8").splitlines()
+        with _opened(path) as file, io.TextIOWrapper(file, encoding="utf-8") as text:
+            for line in text:
+                if line.strip():
+                    count += 1
+                    yield line.rstrip("\r\n")
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise TraceError(f"{path} begins like gzip and cannot be unpacked") from None
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise TraceError(f"{path} is not UTF-8 text") from None
-    lines = [line for line in lines if line.strip()]
-    if not lines:
+    if not count:
         raise TraceError(f"{path} is empty")
-    return lines
+
+
+def peeked(lines: Iterator[str], count: int) -> tuple[list[str], Iterator[str]]:
+    """Return the first lines, and all of them."""
+    first = list(islice(lines, count))
+    return first, chain(first, lines)
 
 
 GZIP = b"\x1f\x8b"
 
 
 @cache
-def _stdin() -> bytes:
-    """Return all of stdin, which can be read only once."""
-    return sys.stdin.buffer.read()
+def _stdin() -> Path:
+    """Return a file with all of stdin, which can be read only once; it goes with this process."""
+    kept = tempfile.NamedTemporaryFile(prefix="frontdoor-", suffix=".stdin")  # noqa: SIM115
+    shutil.copyfileobj(sys.stdin.buffer, kept)
+    kept.flush()
+    _KEPT.append(kept)
+    return Path(kept.name)
 
 
-def _content(path: Path) -> bytes:
-    """Return what is in a file, or on stdin for `-`; unpacked where it is gzip."""
-    content = _stdin() if str(path) == "-" else path.read_bytes()
-    return gzip.decompress(content) if content.startswith(GZIP) else content
+_KEPT: list[object] = []
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Return a file, or stdin for `-`; unpacked where it is gzip."""
+    name = _stdin() if str(path) == "-" else path
+    file = name.open("rb")
+    packed = file.read(len(GZIP)) == GZIP
+    file.seek(0) if file.seekable() else None
+    if not packed:
+        return file
+    file.close()
+    return gzip.open(name, "rb")  # type: ignore[return-value]
 
 
 def is_number(text: str) -> bool:
@@ -63,18 +93,39 @@ def is_number(text: str) -> bool:
     return True
 
 
-def table(path: Path, lines: Sequence[str], columns: int) -> list[list[str]]:
-    """Return the cells of a CSV without its header; each row has at least `columns` of them."""
-    rows = list(csv.reader(lines))
-    for number, row in enumerate(rows, start=2):
-        if len(row) < columns:
-            raise TraceError(f"{path}: line {number} has {len(row)} columns, not {columns}")
-    if not rows:
+Row = Sequence[str]
+
+
+def table(path: Path, lines: Iterable[str], columns: int) -> Iterator[tuple[int, list[Row]]]:
+    """Yield the cells of a CSV without its header, a piece at a time, each with its first line.
+
+    Each row has at least `columns` cells, and there is one at least.
+    """
+    rows: Iterator[Row] = iter(csv.reader(lines))
+    line = 2
+    try:
+        while piece := list(islice(rows, PIECE)):
+            for number, row in enumerate(piece, start=line):
+                if len(row) < columns:
+                    raise TraceError(f"{path}: line {number} has {len(row)} columns, not {columns}")
+            yield line, piece
+            line += len(piece)
+    except csv.Error as error:
+        raise TraceError(f"{path}: line {line} or one after it is not CSV: {error}") from None
+    if line == 2:
         raise TraceError(f"{path} has a header and no requests")
-    return rows
 
 
-def numbers(path: Path, rows: Sequence[Sequence[str]], column: int) -> Floats:
+def columns_of(path: Path, lines: Iterable[str], width: int, wanted: Sequence[int]) -> list[Floats]:
+    """Return columns of a CSV without its header as numbers; raises TraceError."""
+    pieces: list[list[Floats]] = [[] for _ in wanted]
+    for line, rows in table(path, lines, width):
+        for made, column in zip(pieces, wanted, strict=True):
+            made.append(numbers(path, rows, column, line))
+    return [np.concatenate(made) for made in pieces]
+
+
+def numbers(path: Path, rows: Sequence[Row], column: int, line: int = 2) -> Floats:
     """Return a column as numbers; raises TraceError with the line and the value."""
     try:
         values = np.array([row[column] for row in rows], dtype=np.float64)
@@ -84,7 +135,7 @@ def numbers(path: Path, rows: Sequence[Sequence[str]], column: int) -> Floats:
     if len(wrong):
         value = rows[wrong[0]][column]
         raise TraceError(
-            f"{path}: line {wrong[0] + 2}, column {column + 1}: {value!r} is not a number "
+            f"{path}: line {wrong[0] + line}, column {column + 1}: {value!r} is not a number "
             f"between 0 and {MOST:g}"
         )
     return values

@@ -17,49 +17,94 @@ Formats (all CSV but the last):
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from simulator.traffic.access_log import read_access_log
+from simulator.traffic.access_log import LOOKED_AT, format_of, read_access_log
+from simulator.traffic.benchmarks import is_benchmark, read_benchmark
 from simulator.traffic.distributions import Floats
+from simulator.traffic.prometheus import read_range_query, read_rates
 from simulator.traffic.servegen import read_servegen
 from simulator.traffic.service import Rows
-from simulator.traffic.tables import TraceError, is_number, lines_of, numbers, table
+from simulator.traffic.tables import (
+    TraceError,
+    columns_of,
+    is_number,
+    lines_of,
+    numbers,
+    peeked,
+    table,
+)
 from simulator.traffic.workload import Arrivals, Replay
 
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-LOOKED_AT = 50
-"""Lines in which an access line must be found: a log begins with other words."""
 MOONCAKE_STEP_S = 3.0
 """Mooncake's clock ticks about every 3 s; requests of one tick are spread over it."""
 
 
 def read_trace(path: Path) -> Arrivals:
-    """Return the arrivals of a trace file; raises TraceError."""
-    lines = lines_of(path)
-    header = tuple(cell.strip() for cell in lines[0].split(","))
+    """Return the arrivals of a trace file, told by its first lines; raises TraceError."""
+    first, lines = peeked(lines_of(path), LOOKED_AT)
+    header = tuple(cell.strip() for cell in first[0].split(","))
     if len(header) == 6 and is_number(header[0]):
         return read_servegen(path, lines)
-    if '"input_length"' in lines[0]:
-        return Replay(rows=_mooncake_lines(path, lines))
-    if any("outcome" in line for line in lines[:LOOKED_AT]):
-        return Replay(rows=read_access_log(path).rows)
-    return Replay(rows=_columns(path, header, lines))
+    if header[0] in _COLUMNS:
+        return _columns(path, header, _rest(lines))
+    return _objects(path, first, lines)
 
 
-def _columns(path: Path, header: Sequence[str], lines: Sequence[str]) -> Rows:
-    """Return the rows of a CSV, told by its header."""
+def _objects(path: Path, first: Sequence[str], lines: Iterator[str]) -> Arrivals:
+    """Return the arrivals of what is no table."""
+    if '"input_length"' in first[0]:
+        return _replay(_mooncake_lines(path, lines), "Mooncake's trace")
+    if '"resultType"' in "".join(first):
+        return read_range_query(path, lines)
+    if is_benchmark(first):
+        return _benchmark(path)
+    if format_of(first) is not None or any("outcome" in line for line in first):
+        log = read_access_log(path)
+        told = f"{len(log.outcomes)} requests of {log.format}; left out: {log.left_out}"
+        return Replay(rows=log.rows, told=told)
+    raise TraceError(f"{path}: line 1 is the header of no trace known here: {first[0][:60]!r}")
+
+
+_COLUMNS = {"TIMESTAMP", "timestamp_ms", "at_s", "Timestamp"}
+
+
+def _rest(lines: Iterator[str]) -> Iterator[str]:
+    next(lines)
+    return lines
+
+
+def _replay(rows: Rows, name: str) -> Replay:
+    return Replay(rows=rows, told=f"{len(rows.at_s)} requests of {name}; nothing left out")
+
+
+def _benchmark(path: Path) -> Replay:
+    """Return a benchmark's requests as its clients sent them."""
+    read = read_benchmark(path)
+    assert read is not None
+    times = read.timings
+    rows = _sorted(Rows(times.scheduled_s, times.prompt, times.output))
+    return Replay(rows=rows, told=read.told)
+
+
+def _columns(path: Path, header: Sequence[str], lines: Iterable[str]) -> Arrivals:
+    """Return the arrivals of a CSV, told by its header."""
+    if "rate_per_s" in header:
+        return read_rates(path, header, lines)
     if tuple(header) == AZURE:
-        return _azure(path, lines[1:])
+        return _replay(_azure(path, lines), "Azure's trace")
     if header[0] == "timestamp_ms":
-        return _mooncake(path, lines[1:])
+        return _replay(_mooncake(path, lines), "Mooncake's trace")
     if header[0] == "at_s":
-        return _ours(path, header, lines[1:])
+        return _replay(_ours(path, header, lines), "a table of instants")
     if header[0] == "Timestamp" and "Request tokens" in header:
-        return _burst_gpt(path, header, lines[1:])
-    raise TraceError(f"{path}: line 1 is the header of no trace known here: {lines[0][:60]!r}")
+        return _burst_gpt(path, header, lines)
+    told = ",".join(header)
+    raise TraceError(f"{path}: line 1 is the header of no trace known here: {told[:60]!r}")
 
 
 def _sorted(rows: Rows) -> Rows:
@@ -67,45 +112,50 @@ def _sorted(rows: Rows) -> Rows:
     return ordered._replace(at_s=ordered.at_s - ordered.at_s[0])
 
 
-def _azure(path: Path, lines: Sequence[str]) -> Rows:
-    rows = table(path, lines, 3)
-    try:
-        instants = np.array([row[0].removesuffix("+00:00") for row in rows], dtype="datetime64[ns]")
-    except ValueError as error:
-        raise TraceError(f"{path}: TIMESTAMP: {error}") from None
-    if np.isnat(instants).any():
-        raise TraceError(f"{path}: line {int(np.isnat(instants).argmax()) + 2} has no TIMESTAMP")
-    seconds = (instants - instants.min()).astype(np.int64) / 1e9
-    return _sorted(Rows(seconds, numbers(path, rows, 1), numbers(path, rows, 2)))
-
-
-def _mooncake(path: Path, lines: Sequence[str]) -> Rows:
-    rows = table(path, lines, 3)
-    ticks = numbers(path, rows, 0) / 1000
-    return _sorted(Rows(_spread(ticks), numbers(path, rows, 1), numbers(path, rows, 2)))
-
-
-def _mooncake_lines(path: Path, lines: Sequence[str]) -> Rows:
-    """Return the rows of Mooncake as it is published: a JSON object a line."""
-    rows = []
-    for number, line in enumerate(lines, start=1):
+def _azure(path: Path, lines: Iterable[str]) -> Rows:
+    pieces: list[list[Floats]] = []
+    for line, rows in table(path, lines, 3):
         try:
-            entry = json.loads(line)
-            cells = [entry[key] for key in ("timestamp", "input_length", "output_length")]
-        except (ValueError, KeyError, TypeError):
-            raise TraceError(f"{path}: line {number} is not a request of Mooncake") from None
-        rows.append([str(cell) for cell in cells])
-    ticks = numbers(path, rows, 0) / 1000
-    return _sorted(Rows(_spread(ticks), numbers(path, rows, 1), numbers(path, rows, 2)))
+            texts = [row[0].removesuffix("+00:00") for row in rows]
+            instants = np.array(texts, dtype="datetime64[ns]")
+        except ValueError as error:
+            raise TraceError(f"{path}: TIMESTAMP: {error}") from None
+        if np.isnat(instants).any():
+            number = int(np.isnat(instants).argmax()) + line
+            raise TraceError(f"{path}: line {number} has no TIMESTAMP")
+        tokens = (numbers(path, rows, column, line) for column in (1, 2))
+        pieces.append([instants.astype(np.int64), *tokens])
+    at_ns, prompt, output = (np.concatenate(made) for made in zip(*pieces, strict=True))
+    return _sorted(Rows((at_ns - at_ns.min()) / 1e9, prompt, output))
 
 
-def _burst_gpt(path: Path, header: Sequence[str], lines: Sequence[str]) -> Rows:
+def _mooncake(path: Path, lines: Iterable[str]) -> Rows:
+    ticks_ms, prompt, output = columns_of(path, lines, 3, (0, 1, 2))
+    return _sorted(Rows(_spread(ticks_ms / 1000), prompt, output))
+
+
+def _mooncake_lines(path: Path, lines: Iterable[str]) -> Rows:
+    """Return the rows of Mooncake as it is published: a JSON object a line."""
+
+    def cells() -> Iterator[list[str]]:
+        for number, line in enumerate(lines, start=1):
+            try:
+                entry = json.loads(line)
+                found = [entry[key] for key in ("timestamp", "input_length", "output_length")]
+            except (ValueError, KeyError, TypeError):
+                raise TraceError(f"{path}: line {number} is not a request of Mooncake") from None
+            yield [str(cell) for cell in found]
+
+    ticks_ms, prompt, output = columns_of(path, (",".join(row) for row in cells()), 3, (0, 1, 2))
+    return _sorted(Rows(_spread(ticks_ms / 1000), prompt, output))
+
+
+def _burst_gpt(path: Path, header: Sequence[str], lines: Iterable[str]) -> Replay:
     """Return the rows of BurstGPT; a request that failed has 0 tokens in its answer."""
-    rows = table(path, lines, len(header))
-    prompt, output = header.index("Request tokens"), header.index("Response tokens")
-    return _sorted(
-        Rows(numbers(path, rows, 0), numbers(path, rows, prompt), numbers(path, rows, output))
-    )
+    names = ("Timestamp", "Request tokens", "Response tokens")
+    wanted = [header.index(name) for name in names]
+    rows = _sorted(Rows(*columns_of(path, lines, len(header), wanted)))
+    return _replay(rows, "BurstGPT's trace")
 
 
 def _spread(ticks: Floats) -> Floats:
@@ -119,17 +169,18 @@ def _spread(ticks: Floats) -> Floats:
     return np.repeat(values, count) + MOONCAKE_STEP_S * (place + 0.5) / np.repeat(count, count)
 
 
-def _ours(path: Path, header: Sequence[str], lines: Sequence[str]) -> Rows:
-    rows = table(path, lines, len(header))
-    known = {"at_s", "prompt_tokens", "output_tokens", "service_s"}
-    if unknown := sorted(set(header) - known):
+def _ours(path: Path, header: Sequence[str], lines: Iterable[str]) -> Rows:
+    known = ("at_s", "prompt_tokens", "output_tokens", "service_s")
+    if unknown := sorted(set(header) - set(known)):
         raise TraceError(f"{path}: unknown column {unknown[0]}")
-
-    def column(name: str) -> Floats | None:
-        return numbers(path, rows, header.index(name)) if name in header else None
-
-    instants = column("at_s")
-    assert instants is not None
+    names = [name for name in known if name in header]
+    made = columns_of(path, lines, len(header), [header.index(name) for name in names])
+    column = dict(zip(names, made, strict=True))
     return _sorted(
-        Rows(instants, column("prompt_tokens"), column("output_tokens"), column("service_s"))
+        Rows(
+            column["at_s"],
+            column.get("prompt_tokens"),
+            column.get("output_tokens"),
+            column.get("service_s"),
+        )
     )

@@ -150,6 +150,8 @@ class Replay:
     thin: float = 1.0
     stretch: float = 1.0
     bootstrap_s: float = 0.0
+    told: str = ""
+    """What was read and what was left out."""
 
     @property
     def has_sizes(self) -> bool:
