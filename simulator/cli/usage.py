@@ -11,7 +11,7 @@ Traffic (one of the first five; --rho 0.8 without any):
                             largest cap, so that all points see one rate.
   --burst N                 N requests at one instant.
   --clients N               A closed loop: N clients ask, and think again however that ended.
-  --trace FILE              Recorded arrivals: Azure, Mooncake, ServeGen or own CSV, access log.
+  --trace FILE              Recorded arrivals: access logs, benchmarks, public traces, rates.
   --think S                 Mean time that a client thinks, exponential.
   --thin P                  Keep a random share P of the trace (keeps the time scale of bursts).
   --stretch X               Lengthen the trace's time X times (keeps the CV of gaps).
