@@ -9,6 +9,7 @@ Usage:
   bin/tryout vllm URL [--model NAME] [--restart CMD]
   bin/tryout llama URL [--model NAME]
   bin/tryout several FIRST SECOND [--model NAME]
+  bin/tryout tune [--seconds S] [--traces DIR]
   bin/tryout (-h | --help)
 
 `engine` puts a front door with cap 2 and a line of 2 before the engine at URL (vLLM, llama.cpp or
@@ -48,10 +49,16 @@ door while the model loads.
 that serve the same with at least 4 sequences each, and kills the one that owns the gates amid
 streams. What the engines run is read from their own gauges.
 
+`tune` needs no engine: what `frontdoor tune` recommends for the shipped sample, for traces in DIR
+(Azure, ServeGen) and for a log of `bin/loadtest mixed` is served before a stand-in of that profile,
+measured by Locust for S seconds each, and held to the objectives and to the simulated interval.
+
 Options:
   --folder DIR       Where clients are installed and kept; else in a temporary folder.
   --only WORD        Only clients with this in their name.
   --write FILE       Where to write the table.
+  --seconds S        How long each traffic is sent. [default: 150]
+  --traces DIR       Where public traces are.
   --engine-log FILE  What llama-server logs.
   --limit S          cooling_limit_s of the front door. [default: 2]
   --model NAME       What the engine calls its model. [default: reasoning]
@@ -83,6 +90,7 @@ from tryouts.cooling import try_cooling
 from tryouts.llama import try_llama
 from tryouts.messages import try_messages
 from tryouts.several import try_several
+from tryouts.tuned import mixed_log, try_tuned
 from tryouts.vllm import try_vllm
 
 RUNNING = re.compile(
@@ -258,6 +266,9 @@ def main() -> int:
     elif arguments["clients"]:
         more = (arguments["--folder"], arguments["--only"], arguments["--write"])
         try_clients(say, url or None, model, *more)
+    elif arguments["tune"]:
+        seconds, traces = float(arguments["--seconds"]), arguments["--traces"]
+        try_tuned(say, seconds, traces and Path(traces), mixed_log(seconds))
     elif arguments["vllm"]:
         try_vllm(say, url, model, arguments["--restart"])
     else:

@@ -34,6 +34,8 @@ class ClientCall:
     gap_ms: float = 0.0
     thoughts: int = 0
     """Tokens of reasoning before the visible ones."""
+    prompt_bytes: int = 0
+    """How long all that is asked is to be at least."""
 
     @property
     def group(self) -> str:
@@ -61,9 +63,12 @@ class ClientCall:
         text = "stand_in:" + json.dumps(knobs)
         if self.surface == "embeddings":
             return json.dumps({"model": self.model, "input": "hello", "stand_in": knobs}).encode()
+        messages = [{"role": "user", "content": text}]
+        if (missing := self.prompt_bytes - len(text)) > 0:
+            messages.insert(0, {"role": "user", "content": "x" * missing})
         asked: dict[str, Any] = {
             "model": self.model,
-            "messages": [{"role": "user", "content": text}],
+            "messages": messages,
             "stream": self.stream,
         }
         if self.surface == "anthropic":

@@ -183,7 +183,10 @@ class Replica:
 
     def next_event(self) -> float:
         """Return the instant of the next event; infinity when nothing is going on."""
-        return min(self._decode_event(), self._read_event())
+        if not self._reading:
+            return self._decode_event()
+        decode_s, read_s = self._decode_event(), self._read_event()
+        return min(decode_s, read_s)
 
     def advance(self, now: float) -> list[JobId]:
         """Move on to `now`; return the jobs that finished, in order."""
@@ -213,12 +216,14 @@ class Replica:
         if not heap or not self._runs:
             return math.inf
         # Rounding may have carried the common work an ulp past a target: never into the past.
-        return self._anchor_s + max(0.0, heap[0][0] - self._anchor_work) / self._rate
+        left = heap[0][0] - self._anchor_work
+        return self._anchor_s + left / self._rate if left > 0 else self._anchor_s
 
     def _read_event(self) -> float:
         if not self._reading or not self._runs:
             return math.inf
-        return self._read_anchor_s + max(0.0, self._read_left) / self._read_rate
+        left = self._read_left
+        return self._read_anchor_s + left / self._read_rate if left > 0 else self._read_anchor_s
 
     def _happen(self, at_s: float) -> None:
         if self._read_event() <= self._decode_event():

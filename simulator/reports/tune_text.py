@@ -1,5 +1,6 @@
 """The answer of `tune` as TOML with its reasons as comments, and as a document for scripts."""
 
+import re
 from collections.abc import Iterator, Sequence
 from math import isfinite
 from textwrap import wrap
@@ -55,7 +56,11 @@ def _key(name: str) -> str:
 
 def _comments(texts: Iterator[str] | Sequence[str]) -> Iterator[str]:
     for text in texts:
-        yield from (f"# {line}" for line in wrap(text, WIDTH))
+        whole = _UNIT.sub("\\1\u00a0\\2", text)  # a number stays beside its unit
+        yield from (f"# {line}".replace("\u00a0", " ") for line in wrap(whole, WIDTH))
+
+
+_UNIT = re.compile(r"(\d) (%|s\b)")
 
 
 def _verdict(tuned: Tuned) -> Iterator[str]:
@@ -63,7 +68,7 @@ def _verdict(tuned: Tuned) -> Iterator[str]:
     if best is None:
         yield "No cap, queue and timeout keep every limit here."
         if tuned.ruled_out:
-            yield f"Overloaded: {ruled_out_text(tuned.ruled_out)}."
+            yield f"Overloaded: {ruled_out_text(tuned.ruled_out, tuned.borne)}."
         nearest = max(tuned.trials, key=_nearness, default=None)
         if nearest is not None and (binding := nearest.binding) is not None:
             yield f"The nearest is {_name(nearest)}: {_said(binding)}."
@@ -95,7 +100,7 @@ def _reasons(tuned: Tuned) -> Iterator[str]:
         sure += f"; as good may be {', '.join(rivals)}" if rivals else "; it may miss a limit"
     yield sure + "."
     if tuned.ruled_out:
-        yield f"Out: {ruled_out_text(tuned.ruled_out)}."
+        yield f"Out: {ruled_out_text(tuned.ruled_out, tuned.borne)}."
 
 
 def _rivals(tuned: Tuned) -> list[Trial]:

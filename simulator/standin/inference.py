@@ -139,6 +139,7 @@ class Inference:
             steps=steps,
             step_work=ask.gap_s,
             weight=ask.weight,
+            prompt=ask.prompt_tokens,
         )
 
     def on_event(self, event: ModelEvent) -> None:

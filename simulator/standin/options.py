@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from simulator.engine_model.replica import Prefill, Speed
 from simulator.standin.faults import Faults
 from simulator.standin.releases import profile_of
 from simulator.standin.requests import ServiceTime
@@ -20,6 +21,10 @@ class StandInOptions:
     """Seconds before an answer, or `exp:SECONDS`, drawn from `seed` in order of arrival."""
     tokens: int = 8
     gap_ms: float = 0.0
+    speed: Speed | None = None
+    """How fast each of n sequences runs; instead of `slowdown`."""
+    prefill: Prefill | None = None
+    """What reading prompts costs; a prompt has as many tokens as it has bytes."""
     slowdown: float = 0.0
     """With n sequences running each proceeds at 1 / (1 + slowdown x (n - 1))."""
     sleep_mode: bool = False

@@ -73,7 +73,8 @@ class StandIn:
                 reload_s=options.reload_s,
                 restart_s=options.restart_s,
             ),
-            speed=lambda batch: 1 / (1 + options.slowdown * (batch - 1)),
+            speed=options.speed or (lambda batch: 1 / (1 + options.slowdown * (batch - 1))),
+            prefill=options.prefill,
             part=options.gpu_part,
         )
         defaults = Defaults(

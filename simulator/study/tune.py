@@ -81,6 +81,11 @@ class Tuned:
     """Requests that were simulated."""
 
     @property
+    def borne(self) -> float:
+        """The headroom with which the limits were kept, or looked for in vain."""
+        return self.headroom if self.holds_with_headroom else 0.0
+
+    @property
     def uncertain(self) -> bool:
         """Whether further replications might change the recommendation."""
         return self.confidence is None or self.confidence < 0.95
@@ -121,7 +126,7 @@ class Search:
             else:
                 caps.append(cap)
         if out:
-            self.say(ruled_out_text(out))
+            self.say(ruled_out_text(out, self.headroom))
         found: tuple[int, int, float] | None = None
         for cap in caps:
             found = self._within(cap)
@@ -142,7 +147,7 @@ class Search:
         """Return the smallest point of a cap that keeps every limit, or None."""
         queues, timeouts_s = self.queues, self.timeouts_s
         if not self._loses_little(cap, queues[-1], timeouts_s[-1]):
-            self.say(f"cap {cap}: even the longest queue misses {self._missed(cap)}")
+            self.say(f"cap {cap} is out: even its longest queue misses {self._missed(cap)}")
             return None
         low, high = 0, len(queues) - 1
         while low < high:
@@ -158,7 +163,7 @@ class Search:
                     return cap, queue, timeout_s
             if not self._waits_little(cap, queue, timeouts_s[0]):
                 break
-        self.say(f"cap {cap}: a queue long enough to lose little waits too long")
+        self.say(f"cap {cap} is out: a queue long enough to lose little waits too long")
         return None
 
     def _loses_little(self, cap: int, queue: int, timeout_s: float) -> bool:
@@ -188,7 +193,9 @@ class Search:
             judged_stressed: tuple[LimitCheck, ...] = ()
             if self.headroom and min((j.chance for j in judged_today), default=1.0) > DOUBT:
                 stressed, judged_stressed = self._judged(world.stressed(rate=1 + self.headroom))
-            self._trials[key] = Trial(world, today, stressed, judged_today, judged_stressed)
+            made = Trial(world, today, stressed, judged_today, judged_stressed)
+            self._trials[key] = made
+            self.say(_progress(made))
         return self._trials[key]
 
     def _at(self, cap: int, queue: int, timeout_s: float) -> Scenario:
@@ -265,13 +272,24 @@ class Search:
         return near
 
 
-def ruled_out_text(out: Sequence[tuple[int, Load]]) -> str:
+def _progress(trial: Trial) -> str:
+    """Return in one line what a point came to."""
+    world, binding = trial.scenario, trial.binding
+    point = f"cap {world.cap}, queue {world.queue}, timeout {world.timeout_s:g} s"
+    if binding is None:
+        return f"{point}: no limits"
+    value = "unknown" if binding.mean is None else f"{binding.mean:.3g}"
+    verb = "keeps" if trial.chance >= 0.5 else "misses"
+    return f"{point} {verb} the limits: {binding.metric} {value}, limit {binding.limit:g}"
+
+
+def ruled_out_text(out: Sequence[tuple[int, Load]], headroom: float) -> str:
     """Return in one line which caps cannot serve what is offered."""
     cap, load = out[-1]
     caps = f"cap {cap} serves" if len(out) == 1 else f"caps {out[0][0]} to {cap} serve"
     return (
-        f"{caps} at most {load.served_at_most_per_s:.3g} requests a second; with the headroom "
-        f"{load.offered_per_s:.3g} are offered"
+        f"{caps} at most {load.served_at_most_per_s:.3g} requests a second; "
+        f"{'with the headroom ' if headroom else ''}{load.offered_per_s:.3g} are offered"
     )
 
 
