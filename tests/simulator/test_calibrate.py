@@ -3,15 +3,14 @@
 import json
 import os
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
+from made_logs import START, benchmark, logged
 from scenes import result_of, scene
 
-from simulator.model.event_loop import HeapDriver
-from simulator.model.run import SimulatedRun, new_gate
 from simulator.study.calibrate import calibrate
 from simulator.study.observed import observed_metrics
 from simulator.study.occupancy import Occupancy
@@ -26,50 +25,8 @@ from simulator.traffic.service_profiles import (
     profile_document,
     read_profile,
 )
-from simulator.traffic.streams import Streams
 from simulator.traffic.tables import TraceError
 from simulator.traffic.workload import Renewal, Replay
-
-START = datetime(2026, 1, 5, tzinfo=UTC)
-
-
-class _Logging(SimulatedRun):
-    """A run that writes the line the front door would write at the end of each request."""
-
-    def __init__(self, *given):
-        super().__init__(*given)
-        self.lines = []
-
-    def _served(self, attempt):
-        super()._served(attempt)
-        self._log(attempt, "served", attempt.admitted_s - attempt.arrived_s)
-
-    def _refused(self, attempt, refusal):
-        super()._refused(attempt, refusal)
-        self._log(attempt, refusal.reason.value, self._loop.time_s - attempt.arrived_s)
-
-    def _log(self, attempt, outcome, waited_s):
-        now = self._loop.time_s
-        entry = {
-            "time": (START + timedelta(seconds=now)).isoformat(timespec="milliseconds"),
-            "upstream": "reasoning",
-            "outcome": outcome,
-            "waited_s": round(waited_s, 6),
-            "first_byte_s": None,
-            "total_s": round(now - attempt.arrived_s, 6),
-            "weight": attempt.weight,
-        }
-        self.lines.append(json.dumps(entry))
-
-
-def logged(tmp_path, world):
-    """Return an access log of a world, and the world's metrics."""
-    streams, loop = Streams(3, 0), HeapDriver()
-    run = _Logging(world, streams, loop, new_gate(world, loop, streams))
-    records = run.run()
-    path = tmp_path / "access.log"
-    path.write_text("\n".join(run.lines), encoding="utf-8")
-    return path, records
 
 
 def test_seconds_and_slowdown_are_found_again(tmp_path):
@@ -128,41 +85,6 @@ TRUTH = ServiceProfile(
     prompt_token_s=0.00014,
     prompt_overhead_s=0.015,
 )
-
-
-class _Benchmark(SimulatedRun):
-    """A run that writes what an engine's benchmark writes for each request that ran."""
-
-    def __init__(self, *given):
-        super().__init__(*given)
-        self.lines = []
-
-    def _served(self, attempt):
-        super()._served(attempt)
-        entry = {
-            "input_toks": attempt.prompt,
-            "output_toks": attempt.work,
-            "scheduled_ts": attempt.started_s,
-            "first_token_ts": attempt.first_token_s,
-            "last_token_ts": self._loop.time_s,
-        }
-        self.lines.append(json.dumps(entry))
-
-
-def benchmark(tmp_path, profile, *, rate=0.7, requests=400, prompt=2000.0):
-    service = Service(
-        profile=profile,
-        prompt=Distribution("exp", prompt),
-        output=Distribution("lognormal", 250.0, 0.6),
-    )
-    arrivals = Renewal(rate=rate)
-    world = scene(cap=7, queue=10_000, service=service, arrivals=arrivals, requests=requests)
-    streams, loop = Streams(3, 0), HeapDriver()
-    run = _Benchmark(world, streams, loop, new_gate(world, loop, streams))
-    run.run()
-    path = tmp_path / "bench.jsonl"
-    path.write_text("\n".join(run.lines), encoding="utf-8")
-    return path
 
 
 def test_token_and_prompt_times_are_found_again(tmp_path):
