@@ -36,7 +36,7 @@ LIMITS = ["--cap", "4", "--queue", "4", "--timeout", "5"]
         (["--bootstap", "5"], "--bootstap: there is no such option; did you mean --bootstrap?"),
         (["--cap", "5"], "--cap: given twice"),
         (["--rate"], "--rate: needs a value"),
-        (["--re", "5"], "--re: may mean --replicas or --retry or --requests or --reps"),
+        (["--rep", "5"], "--rep: may mean --replicas or --reps"),
         (["--sleep", "0,0"], "--sleep: 0,0 never sleeps"),
         (["--slo", "speed=3"], "--slo: 'speed' is not one of"),
         (["--headroom", "-1"], "--headroom: must be at least 0"),
