@@ -16,12 +16,12 @@ from simulator.model.records import Metrics, Records
 from simulator.reports.json_document import parameters
 from simulator.reports.svg import Curve, Dot, Frame, drawn
 from simulator.reports.terminal import ROWS, number
-from simulator.reports.tune_text import toml_text
+from simulator.reports.tune_text import admission_table, grounds, reasons, toml_text
 from simulator.study.request import StudyRequest
 from simulator.study.tune import Trial, Tuned
 
-SHOWN_S = 600.0
-"""Seconds that are drawn over time: more is a black bar."""
+SHOWN_REQUESTS = 400
+"""Requests whose time is drawn: more is a black bar."""
 QUANTILES = tuple(1 - 10 ** (-at / 12) for at in range(37))
 """Up to 0.999, evenly on the scale of the share that waits longer."""
 
@@ -38,14 +38,47 @@ def html_report(
     best = tuned.recommended
     text = toml_text(tuned, command, upstream, slots)
     parts = [
-        f"<h1>{_sentence(tuned)}</h1>",
-        f"<pre>{escape(text)}</pre>",
+        *_head(tuned, command, upstream, slots),
         *_points(tuned, command),
-        *(() if run is None else _over_time(*run, best)),
+        *(() if run is None else _over_time(*run, best, command)),
         *_numbers(best, observed),
-        *_parameters(command),
+        *_parameters(tuned, command),
+        f"<details><summary>The whole answer as text</summary><pre>{escape(text)}</pre></details>",
     ]
     return _PAGE.replace("@BODY@", "\n".join(parts))
+
+
+def _head(tuned: Tuned, command: StudyRequest, upstream: str, slots: int) -> Iterable[str]:
+    """Yield the answer: a sentence, the numbers that matter, what to paste, and why."""
+    best = tuned.recommended
+    yield f"<header><h1>{_sentence(tuned)}</h1>"
+    if best is None:
+        told = next(iter(grounds(tuned, command)))
+        yield f"<p>{escape(told)}</p></header>"
+        return
+    yield '<div class="cards">'
+    for label, value, why in _cards(tuned, best):
+        told = f"<b>{escape(value)}</b><span>{escape(label)}</span><small>{escape(why)}</small>"
+        yield f"<div>{told}</div>"
+    yield '</div></header><div class="pair">'
+    table = "\n".join(admission_table(best, upstream, slots))
+    yield f'<div><button id="copy">copy</button><pre id="toml">{escape(table)}</pre></div>'
+    items = "".join(f"<li>{escape(reason)}</li>" for reason in reasons(tuned))
+    yield f"<ul>{items}</ul></div>"
+
+
+def _cards(tuned: Tuned, best: Trial) -> Iterable[tuple[str, str, str]]:
+    """Yield what to look at first: a name, a value, and beside what to hold it."""
+    more = f"+{tuned.headroom:.0%} traffic"
+    for label, name in (("lost", "lost_share"), ("p95 wait", "wait_p95_s")):
+        later = None if best.stressed is None else best.stressed.estimate(name).mean
+        beside = "" if later is None else f"{number(name, later)} with {more}"
+        yield label, number(name, value_of(best, name)), beside
+    for label, name in (("p95 latency", "latency_p95_s"), ("slots taken", "utilization")):
+        yield label, number(name, value_of(best, name)), f"of cap {best.scenario.cap}"
+    if tuned.confidence is not None:
+        sure = "more than that" if tuned.confidence > 0.995 else "see what else may be right"
+        yield "sure", f"{100 * tuned.confidence:.0f} %", "" if tuned.confidence > 0.95 else sure
 
 
 def _sentence(tuned: Tuned) -> str:
@@ -53,8 +86,10 @@ def _sentence(tuned: Tuned) -> str:
     if best is None:
         return "No cap, queue and timeout keep every limit here"
     scenario = best.scenario
-    sure = "" if tuned.confidence is None else f", {tuned.confidence:.0%} sure"
-    return f"Set cap {scenario.cap}, queue {scenario.queue}, timeout {scenario.timeout_s:g} s{sure}"
+    return (
+        f"Set <em>cap {scenario.cap}</em>, <em>queue {scenario.queue}</em>, "
+        f"<em>timeout {scenario.timeout_s:g} s</em>"
+    )
 
 
 def value_of(trial: Trial, metric: str) -> float | None:
@@ -93,12 +128,12 @@ def _points(tuned: Tuned, command: StudyRequest) -> Iterable[str]:
         "p95 wait of the served, s",
         x_limit=100 * limits["lost_share"] if "lost_share" in limits else None,
         y_limit=limits.get("wait_p95_s"),
+        groups="cap",
     )
     yield "<h2>What each limit costs</h2>"
     yield (
-        "<p>A point for each cap, queue and timeout that was looked at, today's traffic; colour is "
-        "the cap, the ring is the recommended one, dotted lines are the limits. Hover for its "
-        "numbers, or move along the points, smallest first:</p>"
+        "<p>A point for each cap, queue and timeout that was looked at, with today's traffic; the "
+        "ring is the recommended one. Hover, or move along them, smallest first.</p>"
     )
     start = next((at for at, row in enumerate(rows) if row["chosen"]), 0)
     yield (
@@ -110,27 +145,39 @@ def _points(tuned: Tuned, command: StudyRequest) -> Iterable[str]:
     yield f'<script type="application/json" id="points">{packed}</script>'
 
 
-def _over_time(records: Records, journal: Sequence[Entry], best: Trial | None) -> Iterable[str]:
+def _over_time(
+    records: Records, journal: Sequence[Entry], best: Trial | None, command: StudyRequest
+) -> Iterable[str]:
     assert best is not None
     cap = best.scenario.cap
-    last_s = journal[-1].at_s if journal else 0.0
-    start_s = 0.0 if last_s < 2 * SHOWN_S else last_s / 2
-    shown = [entry for entry in journal if start_s <= entry.at_s <= start_s + SHOWN_S]
-    flight = Curve([(entry.at_s - start_s, entry.in_flight) for entry in shown], "in flight")
-    queue = Curve([(entry.at_s - start_s, entry.queued) for entry in shown], "queued")
+    at = [entry.at_s for entry in journal if entry.what == "arrived"]
+    start_s = at[len(at) // 2] if len(at) > 2 * SHOWN_REQUESTS else 0.0
+    following = [at_s for at_s in at if at_s >= start_s][:SHOWN_REQUESTS]
+    end_s = following[-1] if following else start_s
+    shown = [entry for entry in journal if start_s <= entry.at_s <= end_s]
+    flight = Curve([(entry.at_s - start_s, entry.in_flight) for entry in shown], "in flight", True)
+    queue = Curve([(entry.at_s - start_s, entry.queued) for entry in shown], "queued", True)
     yield "<h2>In flight and queued over time</h2>"
-    yield f"<p>The recommended point, {SHOWN_S:g} s of one replication, today's traffic.</p>"
-    yield drawn(Frame("seconds", "requests", y_limit=cap), curves=[flight, queue])
+    yield f"<p>{len(following)} requests of one simulated run; the dotted line is the cap.</p>"
+    yield drawn(Frame("seconds", "requests", y_limit=cap, tight=True), curves=[flight, queue])
     waits = records.waits.percentiles(QUANTILES)
     known = [
         (wait_s, log10(1 - share))
         for share, wait_s in zip(QUANTILES, waits, strict=True)
         if wait_s is not None
     ]
+    if not any(wait_s for wait_s, _ in known):
+        yield "<p>Nobody waited.</p>"
+        return
+    p50, p95, p99 = records.waits.percentiles((0.5, 0.95, 0.99))
+    marks = [(each, f"{name} {each:.2f} s") for each, name in ((p95, "p95"), (p99, "p99")) if each]
+    if "wait_p95_s" in command.slo:
+        marks.append((command.slo["wait_p95_s"], f"limit of p95: {command.slo['wait_p95_s']:g} s"))
     yield "<h2>How long the served waited</h2>"
-    yield "<p>The share that waited longer than so many seconds, each step a tenth of the last.</p>"
-    frame = Frame("wait, s", "share that waited longer", y_logarithm=True)
-    yield drawn(frame, curves=[Curve(known, "waits")])
+    half = "Half did not wait at all." if not p50 else f"Half waited for at most {p50:.2f} s."
+    yield f"<p>{half} The share that waited longer, each step a tenth of the last:</p>"
+    frame = Frame("wait, s", "share that waited longer", y_logarithm=True, marks=marks)
+    yield drawn(frame, curves=[Curve(known, "waits", filled=True)])
 
 
 def _numbers(best: Trial | None, observed: Metrics | None) -> Iterable[str]:
@@ -156,14 +203,16 @@ def _numbers(best: Trial | None, observed: Metrics | None) -> Iterable[str]:
     yield "</table>"
 
 
-def _parameters(command: StudyRequest) -> Iterable[str]:
+def _parameters(tuned: Tuned, command: StudyRequest) -> Iterable[str]:
     used: Mapping[str, object] = parameters(command.scenarios[0], command.traffic)
-    yield "<h2>What it rests on</h2><table>"
+    yield "<h2>What it rests on, and what it cannot know</h2><ul>"
+    yield from (f"<li>{escape(ground)}</li>" for ground in grounds(tuned, command))
+    yield "</ul><details><summary>All parameters</summary><table>"
     for name, value in used.items():
         if value is not None and name not in {"cap", "queue", "timeout_s"}:
             told = f"{value:.6g}" if isinstance(value, float) else str(value)
             yield f"<tr><th>{escape(name)}</th><td>{escape(told)}</td></tr>"
-    yield f"<tr><th>seed</th><td>{command.plan.seed}</td></tr></table>"
+    yield f"<tr><th>seed</th><td>{command.plan.seed}</td></tr></table></details>"
 
 
 _PAGE = """<!DOCTYPE html>
@@ -171,18 +220,35 @@ _PAGE = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width">
 <title>frontdoor tune</title>
 <style>
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1c2430; background: #fff; }
-h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .3rem; }
-pre { background: #f3f5f8; padding: 1rem; overflow-x: auto; font-size: .8rem; line-height: 1.4; }
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 62rem; margin: 0 auto;
+  padding: 0 1.2rem 4rem; color: #1c2430; background: #fff; }
+header { margin: 2.5rem 0 1.6rem; }
+h1 { font-size: 2rem; line-height: 1.2; font-weight: 600; margin: 0 0 1.2rem; }
+h1 em { font-style: normal; color: #2b6cb0; white-space: nowrap; }
+h2 { font-size: 1.2rem; margin: 3rem 0 .2rem; } p { margin: .2rem 0 .6rem; color: #4a5568; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .8rem; }
+.cards div { background: #f3f6fa; border-radius: .6rem; padding: .8rem 1rem; }
+.cards b { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
+.cards span { display: block; } .cards small { color: #64748b; }
+.pair { display: grid; grid-template-columns: minmax(17rem, 2fr) 3fr; gap: 1.6rem; }
+.pair > div { position: relative; } .pair ul { margin: 0; padding-left: 1.1rem; }
+.pair li { margin-bottom: .4rem; }
+#copy { position: absolute; right: .5rem; top: .5rem; font: inherit; font-size: .8rem;
+  border: 1px solid #cbd5e0; border-radius: .3rem; background: #fff; color: inherit; }
+pre { background: #f3f6fa; border-radius: .6rem; margin: 0; padding: 1rem; overflow-x: auto;
+  font-size: .85rem; line-height: 1.5; } summary { cursor: pointer; margin: 1rem 0 .4rem; }
 svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: #4a5568; }
+.kept { fill: #2f855a; fill-opacity: .08; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 500; } td { text-align: right; }
 th, td { padding: .15rem .9rem .15rem 0; border-bottom: 1px solid #e5e9ef; }
 input[type=range] { width: 100%; } output { display: block; min-height: 1.5em; font-weight: 600; }
 .dot.at { stroke: #111; stroke-width: 3; }
+@media (max-width: 40rem) { .pair { grid-template-columns: 1fr; } h1 { font-size: 1.5rem; } }
 @media (prefers-color-scheme: dark) {
-  body { background: #14181f; color: #dde3ea; } pre { background: #1d232c; }
+  body { background: #14181f; color: #dde3ea; } p, .cards small { color: #a9b4c2; }
+  pre, .cards div { background: #1d232c; } h1 em { color: #63b3ed; }
+  #copy { background: #14181f; border-color: #2b333f; }
   svg text { fill: #a9b4c2; } th, td { border-color: #2b333f; } .dot.at { stroke: #fff; }
 }
 </style></head><body>
@@ -201,8 +267,21 @@ if (data) {
       dot.classList.toggle("at", dot.dataset.told === row.told);
   };
   slider.addEventListener("input", show);
+  for (const dot of document.querySelectorAll(".dot"))
+    dot.addEventListener("click", () => {
+      slider.value = rows.findIndex((row) => row.told === dot.dataset.told);
+      show();
+    });
   show();
 }
+const copy = document.getElementById("copy");
+if (copy) copy.addEventListener("click", () => {
+  const range = document.createRange();
+  range.selectNodeContents(document.getElementById("toml"));
+  getSelection().removeAllRanges();
+  getSelection().addRange(range);
+  copy.textContent = document.execCommand("copy") ? "copied" : "press Ctrl-C";
+});
 </script>
 </body></html>
 """

@@ -27,6 +27,8 @@ class Curve:
 
     points: Sequence[tuple[float, float]]
     name: str
+    filled: bool = False
+    """Whether the area below it is coloured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,12 @@ class Frame:
     y_limit: float | None = None
     y_logarithm: bool = False
     """Whether values of y are powers of ten."""
+    marks: Sequence[tuple[float, str]] = ()
+    """Values of x that are named."""
+    groups: str = ""
+    """What the groups of dots are."""
+    tight: bool = False
+    """Whether x ends with its last value."""
 
 
 class _Scale:
@@ -58,7 +66,7 @@ class _Scale:
         return self._start + share * (self._stop - self._start)
 
     def ticks(self) -> list[float]:
-        count = round((self.high - self.low) / self.step)
+        count = floor((self.high - self.low) / self.step + 1e-9)
         return [self.low + at * self.step for at in range(count + 1)]
 
 
@@ -77,10 +85,14 @@ def drawn(frame: Frame, dots: Sequence[Dot] = (), curves: Sequence[Curve] = ()) 
     xs += [frame.x_limit] if frame.x_limit is not None else []
     ys += [frame.y_limit] if frame.y_limit is not None else []
     x = _Scale(xs, LEFT, WIDTH - RIGHT, whole=False)
+    if frame.tight:
+        x.high = max(xs)
     y = _Scale(ys, HEIGHT - BOTTOM, TOP, whole=frame.y_logarithm)
     parts = [*_axes(frame, x, y)]
     for number, curve in enumerate(curves):
         colour = COLOURS[number % len(COLOURS)]
+        if curve.filled:
+            parts.append(f'<path d="{_below(curve, x, y)}" fill="{colour}" fill-opacity=".22"/>')
         parts.append(
             f'<path d="{_steps(curve, x, y)}" fill="none" stroke="{colour}" stroke-width="1.4">'
             f"<title>{escape(curve.name)}</title></path>"
@@ -91,6 +103,10 @@ def drawn(frame: Frame, dots: Sequence[Dot] = (), curves: Sequence[Curve] = ()) 
                 f"{escape(curve.name)}</text>"
             )
     groups = sorted({dot.group for dot in dots})
+    for number, group in enumerate(groups if frame.groups else ()):
+        colour, at = COLOURS[number % len(COLOURS)], WIDTH - RIGHT - 60 * (len(groups) - number)
+        parts.append(f'<circle cx="{at}" cy="{TOP + 12}" r="5" fill="{colour}"/>')
+        parts.append(f'<text x="{at + 9}" y="{TOP + 16}">{escape(frame.groups)} {group}</text>')
     for dot in dots:
         colour = COLOURS[groups.index(dot.group) % len(COLOURS)]
         place = f'cx="{x.at(dot.x):.1f}" cy="{y.at(dot.y):.1f}"'
@@ -116,6 +132,11 @@ def _steps(curve: Curve, x: _Scale, y: _Scale) -> str:
     return path
 
 
+def _below(curve: Curve, x: _Scale, y: _Scale) -> str:
+    bottom = HEIGHT - BOTTOM
+    return f"{_steps(curve, x, y)}V{bottom}H{x.at(curve.points[0][0]):.1f}Z"
+
+
 def _axes(frame: Frame, x: _Scale, y: _Scale) -> list[str]:
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     parts = []
@@ -137,6 +158,18 @@ def _axes(frame: Frame, x: _Scale, y: _Scale) -> list[str]:
         f"{escape(frame.y_name)}</text>"
     )
     dotted = 'stroke="#888" stroke-dasharray="3 4"'
+    if frame.x_limit is not None and frame.y_limit is not None:
+        across, up = x.at(frame.x_limit), y.at(frame.y_limit)
+        parts.append(
+            f'<path d="M{LEFT} {bottom}V{up:.1f}H{across:.1f}V{bottom}Z" class="kept"/>'
+            f'<text x="{LEFT + 8}" y="{up + 16:.1f}">keeps the limits</text>'
+        )
+    for number, (value, name) in enumerate(frame.marks):
+        at, height = x.at(value), TOP + 14 + 16 * number
+        parts.append(f'<path d="M{at:.1f} {bottom}V{height}" {dotted} />')
+        beside = 'text-anchor="end"' if at > right - 160 else ""
+        place = at - 5 if beside else at + 5
+        parts.append(f'<text x="{place:.1f}" y="{height + 4}" {beside}>{escape(name)}</text>')
     if frame.x_limit is not None:
         parts.append(f'<path d="M{x.at(frame.x_limit):.1f} {bottom}V{TOP}" {dotted} />')
     if frame.y_limit is not None:

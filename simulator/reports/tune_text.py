@@ -31,9 +31,9 @@ def toml_text(tuned: Tuned, command: StudyRequest, upstream: str, slots: int) ->
     lines = [*_comments(_verdict(tuned))]
     if tuned.recommended is not None:
         lines += [*admission_table(tuned.recommended, upstream, slots), ""]
-        lines += _comments(_reasons(tuned))
+        lines += _comments(reasons(tuned))
         lines += ["#", *(f"# {row}" for row in _table(tuned, command))]
-    lines += ["#", *_comments(_grounds(tuned, command))]
+    lines += ["#", *_comments(grounds(tuned, command))]
     return "\n".join(lines) + "\n"
 
 
@@ -83,7 +83,8 @@ def _verdict(tuned: Tuned) -> Iterator[str]:
         yield f"It keeps the limits today, but nothing does with {tuned.headroom:.0%} more traffic."
 
 
-def _reasons(tuned: Tuned) -> Iterator[str]:
+def reasons(tuned: Tuned) -> Iterator[str]:
+    """Yield why this point, what binds and how sure it is."""
     best = tuned.recommended
     assert best is not None
     assert tuned.confidence is not None
@@ -175,7 +176,8 @@ def traffic_text(command: StudyRequest) -> str:
     )
 
 
-def _grounds(tuned: Tuned, command: StudyRequest) -> Iterator[str]:
+def grounds(tuned: Tuned, command: StudyRequest) -> Iterator[str]:
+    """Yield what the answer rests on, and what it cannot know."""
     base = command.scenarios[0]
     service = service_text(base.service)
     yield f"Rests on: {traffic_text(command)}; service {service}; retry {base.retry}."

@@ -293,7 +293,8 @@ def test_report_is_one_page_that_fetches_nothing(tmp_path, capsys):
     assert page.fetched == []
     assert page.open == []
     assert "http" not in text
-    assert "<h1>Set cap 7, queue 12, timeout 5 s, 100% sure</h1>" in text
+    assert "<h1>Set <em>cap 7</em>, <em>queue 12</em>, <em>timeout 5 s</em></h1>" in text
+    assert "queue_timeout_s = 5</pre>" in text
     assert page.titles > 5  # what hovers
     rows = json.loads(text.split('id="points">')[1].split("</script>")[0])
     assert next(row["told"] for row in rows if row["chosen"]).startswith("cap 7, queue 12")
