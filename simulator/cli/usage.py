@@ -56,6 +56,11 @@ Clients:
 """
 
 _RUN = """\
+Worth:
+  --promise LIST            What each request is promised, of wait_s, first_token_s, token_s and
+                            latency_s: kept_share and kept_per_s say for how many it was kept.
+  --gpu-cost C              Cost of this upstream's GPUs an hour: cost_per_thousand served.
+
 Run:
   --requests N              Per replication; default 20000, all of a trace.
   --warmup N                Of these not measured; default a twentieth, none of a burst or trace.

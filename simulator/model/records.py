@@ -14,7 +14,7 @@ from typing import NamedTuple
 from simulator.model.attempt import Attempt
 from simulator.model.event_loop import EventLoop, HeapDriver
 from simulator.model.key_records import KeyRecords
-from simulator.model.scenario import Scenario
+from simulator.model.scenario import Promise, Scenario
 from simulator.model.sleeping_engine import StateTimes
 from simulator.model.tally import Tally
 from simulator.traffic.workload import BLOCK
@@ -82,6 +82,9 @@ class Records:
         self.latencies = Tally()
         self.hidden = Tally()
         self.first_tokens = Tally()
+        self.tokens = Tally()
+        self.kept = 0
+        self._promise = scenario.promise
         self._by_replicas = not scenario.always_has_slots
         self._tokens = scenario.service.profile is not None
         self._timed = scenario.terminating
@@ -123,12 +126,30 @@ class Records:
 
     def served(self, attempt: Attempt) -> None:
         """Note what else there is to note of a measured attempt that ran to its end."""
+        token_s = 0.0
         if self._by_replicas:
             self.hidden.add(attempt.started_s - attempt.admitted_s)
             if self._tokens:
                 self.first_tokens.add(attempt.first_token_s - attempt.first_s)
+                token_s = (self._loop.time_s - attempt.first_token_s) / max(1.0, attempt.work - 1)
+                self.tokens.add(token_s)
+        if self._promise is not None:
+            self.kept += self._keeps(self._promise, attempt, token_s)
         if self._timed:
             self._note_end("served")
+
+    def _keeps(self, promise: Promise, attempt: Attempt, token_s: float) -> bool:
+        return (
+            self._loop.time_s - attempt.first_s <= promise.latency_s
+            and attempt.admitted_s - attempt.arrived_s <= promise.wait_s
+            and (
+                not promise.of_tokens
+                or (
+                    attempt.first_token_s - attempt.first_s <= promise.first_token_s
+                    and token_s <= promise.token_s
+                )
+            )
+        )
 
     def refused(self, attempt: Attempt) -> None:
         """Note a refused attempt."""
@@ -174,7 +195,7 @@ class Records:
         self._settle()
 
     def _settle(self) -> None:
-        for tally in (self.waits, self.latencies, self.hidden, self.first_tokens):
+        for tally in (self.waits, self.latencies, self.hidden, self.first_tokens, self.tokens):
             tally.settle()
 
     def _snapshot(self, at_s: float) -> _Snapshot:
@@ -234,13 +255,28 @@ class Records:
             "hidden_wait_mean_s": self._hidden_mean_s(),
         }
         if self._tokens:
-            p50, p95 = self.first_tokens.percentiles((0.5, 0.95))
-            metrics |= {"first_token_p50_s": p50, "first_token_p95_s": p95}
+            metrics |= self._token_metrics()
         if self.by_key is not None:
             metrics |= self.by_key.metrics()
+        if self._promise is not None:
+            metrics["kept_share"] = _per(self.kept, self.offered)
+            metrics["kept_per_s"] = _per(self.kept, window_s)
+        if cost := self._scenario.gpu_cost_per_h:
+            metrics["cost_per_thousand"] = _per(1000 * cost / 3600 * window_s, counts["served"])
         if self._times is not None:
             metrics |= self._tier_metrics(self._times)
         return metrics
+
+    def _token_metrics(self) -> Metrics:
+        p50, p95, p99 = self.first_tokens.percentiles((0.5, 0.95, 0.99))
+        half, most = self.tokens.percentiles((0.5, 0.95))
+        return {
+            "first_token_p50_s": p50,
+            "first_token_p95_s": p95,
+            "first_token_p99_s": p99,
+            "tpot_p50_s": half,
+            "tpot_p95_s": most,
+        }
 
     def _shares(self, counts: dict[str, int]) -> Metrics:
         offered = self.offered

@@ -5,6 +5,7 @@ result, wherever and however often it is computed.
 """
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 from simulator.traffic.distributions import NEVER, Distribution
@@ -31,6 +32,23 @@ class Tiers:
     fall_s: tuple[float, float] = (10.0, 1.0)
     hold_s: tuple[float, float] = (30.0, 180.0)
     retry_after_s: tuple[float, float] = (10.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What each request is promised, in seconds; a lost one was promised it too."""
+
+    wait_s: float = inf
+    first_token_s: float = inf
+    """First attempt to first token."""
+    token_s: float = inf
+    """Each token after the first, on average."""
+    latency_s: float = inf
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether only an engine whose tokens are known can keep it."""
+        return self.first_token_s < inf or self.token_s < inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +81,9 @@ class Scenario:
     hang_up: float = 0.0
     cooling_s: float = 0.0
     tiers: Tiers | None = None
+    promise: Promise | None = None
+    gpu_cost_per_h: float = 0.0
+    """What all GPUs of this upstream cost."""
     requests: int | None = None
     warmup: int = 0
 

@@ -7,6 +7,7 @@ Rule 2: what is unknown or infinite is null; nothing is left out of what the con
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from math import isfinite
 
 from simulator.exact.known import exact_metrics
@@ -69,6 +70,11 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
         "requests": scenario.requests,
         "warmup": scenario.warmup,
     }
+    if scenario.promise is not None:
+        limits = asdict(scenario.promise)
+        used["promise"] = {name: limit for name, limit in limits.items() if isfinite(limit)}
+    if scenario.gpu_cost_per_h:
+        used["gpu_cost_per_h"] = scenario.gpu_cost_per_h
     if (tiers := scenario.tiers) is not None:
         used |= {"sleep_s": list(tiers.idle_s), "wake_s": list(tiers.wake_s)}
         used |= {"fall_s": list(tiers.fall_s), "hold_limit_s": list(tiers.hold_s)}

@@ -15,7 +15,9 @@ from scipy.special import stdtr
 from simulator.study.experiment import Result
 from simulator.study.statistics import standard_error
 
-LARGER_IS_BETTER = frozenset({"served_share", "goodput_per_s", "utilization", "awake_share"})
+LARGER_IS_BETTER = frozenset(
+    {"served_share", "goodput_per_s", "utilization", "awake_share", "kept_share", "kept_per_s"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ MORE_HELPS = frozenset(
     }
 )
 """Metrics that a longer queue or timeout makes better, if anything; it makes the others worse."""
+MORE_IS_EITHER = frozenset({"kept_share", "kept_per_s", "cost_per_thousand"})
+"""But for these, which a longer queue may make better and then worse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,9 @@ class Search:
 
     def _waits_little(self, cap: int, queue: int, timeout_s: float) -> bool:
         judged = self.trial(cap, queue, timeout_s).judgements
-        return all(each.chance >= 0.5 for each in judged if each.metric not in MORE_HELPS)
+        return all(
+            each.chance >= 0.5 for each in judged if each.metric not in MORE_HELPS | MORE_IS_EITHER
+        )
 
     def _missed(self, cap: int) -> str:
         judged = self.trial(cap, self.queues[-1], self.timeouts_s[-1]).judgements
