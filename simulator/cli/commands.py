@@ -144,6 +144,11 @@ def calibrate_log(given: Given) -> int:
         fit = calibrate(paths, name, given.get("--upstream"))
     except TraceError as error:
         raise UsageError([f"LOG: {error}"]) from None
+    return tell_fit(fit, given)
+
+
+def tell_fit(fit: Fit, given: Given) -> int:
+    """Print a fit, and write its profile where that was asked; returns 0. Raises UsageError."""
     document = profile_document(fit.profile)
     out = given.get("--out")
     if out:

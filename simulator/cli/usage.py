@@ -172,6 +172,8 @@ Fits a service profile to a log, for `--service profile:FILE`.
 
 Usage:
   frontdoor calibrate LOG... [--upstream KEY] [--out FILE] [--name NAME] [--json]
+  frontdoor calibrate --probe URL [--model NAME] [--seconds S] [--yes]
+                      [--out FILE] [--name NAME] [--json]
 
 LOG is an access log (the front door's own, nginx's or HAProxy's, or LiteLLM's spend log), which
 gives seconds (or tokens, where its lines have them) and how they grow with the batch; or the result
@@ -179,8 +181,15 @@ of `vllm bench serve --save-detailed` or GuideLLM, or JSON lines with input_toks
 scheduled_ts, first_token_ts, last_token_ts, which gives token and prompt times.
 Several logs of one engine are fitted as one: logs of two caps tell far more than one.
 
+With --probe an idle engine is measured instead: 1, 2, 4 and 8 requests at once, in two minutes at
+most. It asks before it begins.
+
 Options:
   --upstream KEY            Whose requests, where the log has several upstreams.
+  --probe URL               The engine to measure, e.g. http://127.0.0.1:8000.
+  --model NAME              Of several that it serves.
+  --seconds S               How long, at most; default 110.
+  --yes                     Do not ask before it begins.
   --out FILE                Write the profile there.
   --name NAME               What to call it; default the name of the log.
   --json                    For scripts rather than people.

@@ -55,13 +55,13 @@ def calibrate(paths: Sequence[Path], name: str, upstream: str | None) -> Fit:
     benchmarks = [read_benchmark(path) for path in paths]
     runs = [each.timings for each in benchmarks if each is not None]
     if len(runs) == len(paths):
-        return _fit_tokens(runs, name, told)
+        return fit_benchmarks(runs, name, told)
     if runs:
         raise TraceError("logs and results of benchmarks are not fitted as one")
     logs = [read_access_log(path, upstream) for path in paths]
     timings = [timed for log in logs if (timed := log_timings(log)) is not None]
     if len(timings) == len(logs) and sum(len(each.prompt) for each in timings) >= FEWEST:
-        return _fit_tokens(timings, name, told)
+        return fit_benchmarks(timings, name, told)
     return _fit_seconds(logs, name, told)
 
 
@@ -227,7 +227,8 @@ def log_timings(log: AccessLog) -> Timings | None:
     )
 
 
-def _fit_tokens(timings: Sequence[Timings], name: str, source: str) -> Fit:
+def fit_benchmarks(timings: Sequence[Timings], name: str, source: str) -> Fit:
+    """Return the profile of tokens that explains all runs at once; raises TraceError."""
     count = sum(len(each.prompt) for each in timings)
     if count < FEWEST:
         raise TraceError(f"{source}: {count} requests with tokens; a fit needs {FEWEST}")

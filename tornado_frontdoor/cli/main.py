@@ -411,12 +411,10 @@ def _simulate(argv: list[str]) -> int:
     from simulator.cli.commands import COMMANDS, UsageError
 
     try:
-        if name in {"tune", "simulate"}:
+        if name in {"tune", "simulate", "calibrate"}:
             from tornado_frontdoor.cli import tuning
 
-            if name == "tune":
-                return tuning.run(arguments)
-            arguments = tuning.simulated(arguments)
+            return tuning.carry_out(name, arguments)
         return COMMANDS[name](arguments)
     except UsageError as error:
         print("\n".join(f"frontdoor {name}: {fault}" for fault in error.faults), file=sys.stderr)

@@ -13,12 +13,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from simulator.cli.commands import COMMANDS
 from simulator.cli.option_parser import UsageError
 from simulator.cli.tune import tune
+from tornado_frontdoor.cli import speed_probe
 from tornado_frontdoor.config import ConfigError, Settings, UpstreamSettings, load
 
 Limits = Mapping[str, int | float]
 """`slots`, `cap`, `queue` and `queue_timeout_s`."""
+
+
+def carry_out(name: str, given: Mapping[str, Any]) -> int:
+    """Carry out a command of the simulator that meets a configuration or an engine."""
+    if name == "tune":
+        return run(given)
+    if given.get("--probe"):
+        return speed_probe.run(given)
+    return COMMANDS[name](simulated(given) if name == "simulate" else given)
 
 
 def run(given: Mapping[str, Any]) -> int:
