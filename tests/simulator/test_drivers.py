@@ -1,6 +1,7 @@
 """Both loops of simulated time, and whole replications in both: the same to the last bit."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenes import EXP_2, scene
 
+from simulator.model.attempt import Attempt
 from simulator.model.event_loop import DRIVERS, Order
 from simulator.model.scenario import Tiers
 from simulator.study.experiment import Plan, observe
@@ -16,6 +18,7 @@ from simulator.traffic.retries import NO_RETRY, Retry
 from simulator.traffic.service import Rows, Service
 from simulator.traffic.workload import Closed, Renewal, Replay
 from tornado_frontdoor.core.limits import COOLING_LIMIT_S
+from tornado_frontdoor.core.request import Ticket
 
 EVENTS = st.lists(
     st.tuples(st.sampled_from([0.0, 0.1, 0.1 + 0.2, 0.3, 1.0]), st.sampled_from(Order)),
@@ -130,6 +133,15 @@ def test_steady_streams_are_the_same_in_both_drivers_and_keep_the_laws(name):
     first, second = (observe(STEADY[name], Plan(driver=driver)) for driver in ("simpy", "heap"))
     assert [str(entry) for entry in first[1]] == [str(entry) for entry in second[1]]
     assert first[0].metrics() == second[0].metrics()
+
+
+def test_attempt_has_what_a_ticket_has():
+    attempt = Attempt((0.0, 1.0, 0.0, inf, 2), 7)
+    ticket = Ticket(2)
+    for name in Ticket.__slots__:
+        assert getattr(attempt, name) == getattr(ticket, name), name
+    with pytest.raises(AttributeError):
+        _ = attempt.colour
 
 
 def test_fluid_replica_and_free_slots_are_the_same_engine():
