@@ -6,7 +6,7 @@ Rule 2: a wrong option raises UsageError; whoever parsed the command line prints
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,15 @@ from simulator.reports.json_document import (
 )
 from simulator.reports.terminal import as_it_was, number, progress, simulate_page, sweep_page
 from simulator.study.calibrate import Fit, calibrate
+from simulator.study.engine_check import EngineValue, check_engine
 from simulator.study.experiment import ClusterError, Plan, Result, cores, experiment, observe
 from simulator.study.observed import observed_metrics
 from simulator.study.request import StudyRequest
 from simulator.study.spending import Spending
 from simulator.study.sweep import Choice, choose
 from simulator.traffic.access_log import RAN
-from simulator.traffic.service_profiles import profile_document
+from simulator.traffic.benchmarks import read_benchmark
+from simulator.traffic.service_profiles import ServiceProfile, profile_document
 from simulator.traffic.tables import TraceError
 
 __all__ = ["COMMANDS", "UsageError", "calibrate_log", "replay", "simulate", "sweep", "validate"]
@@ -119,7 +121,14 @@ def validate(given: Given) -> int:
         jobs=options.take("--jobs", parsers.whole(1), cores()),
         driver=options.take("--driver", parsers.one_of("simpy", "heap"), "heap"),
     )
+    for option in ("--against", "--slots"):
+        options.needs(option, "--engine")
+    slots = options.take("--slots", parsers.whole(1), 0)
+    if "--engine" in options and not slots:
+        options.fault("--engine", "needs --slots: how many may run at once")
     options.done()
+    if "--engine" in options:
+        return _validate_engine(given, plan, slots)
     wanted = cases(requests, full=full)
     with progress(Console(stderr=True), "validating") as on_progress:
         results = experiment([case.scenario for case in wanted], plan, on_progress)
@@ -134,6 +143,43 @@ def validate(given: Given) -> int:
     else:
         _validate_page(found)
     return 1 if wrong else 0
+
+
+def _validate_engine(given: Given, plan: Plan, slots: int) -> int:
+    """Hold a fitted engine against a run of it; returns 1 when a value is wrong, else 0."""
+    fitted, foretold = (
+        Path(given[name] or given["--engine"]) for name in ("--engine", "--against")
+    )
+    try:
+        fit = calibrate([fitted], fitted.stem, None)
+        run = read_benchmark(foretold)
+    except TraceError as error:
+        raise UsageError([f"--engine: {error}"]) from None
+    if run is None or not isinstance(fit.profile, ServiceProfile):
+        raise UsageError(["--engine: only the result of a benchmark tells what to compare"])
+    found = check_engine(fit.profile, run.timings, slots, plan)
+    if given.get("--json"):
+        print(as_json({"values": [asdict(value) for value in found], "fitted": fit.facts}))
+    else:
+        _engine_page(found, fitted, foretold, fit)
+    return 0 if all(value.right for value in found) else 1
+
+
+def _engine_page(found: Sequence[EngineValue], fitted: Path, foretold: Path, fit: Fit) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    table = Table(show_edge=False)
+    for column in ("", "measured", "simulated", "off by", "95 % of what the fit leaves open"):
+        table.add_column(column, justify="right" if column else "left")
+    for value in found:
+        cells = (f"{each:.4g} s" for each in (value.measured, value.simulated))
+        interval = f"{value.low:.4g} to {value.high:.4g} s"
+        style = "" if value.right else "red"
+        table.add_row(value.name, *cells, f"{value.off:+.1%}", interval, style=style)
+    console.print(f"Fitted to {fitted.name}, held against {foretold.name}.", highlight=False)
+    console.print(table)
+    wrong = sum(not value.right for value in found)
+    most = fit.facts["in_service_max"]
+    console.print(f"{len(found)} values, {wrong} wrong; at most {most:.0f} ran in the fitted one.")
 
 
 def calibrate_log(given: Given) -> int:

@@ -149,12 +149,16 @@ Options:
 {_RUN}"""
 
 VALIDATE = """\
-Is the simulator right? Simulated values beside exact theory, with their distance in sigmas.
+Is the simulator right? Simulated values beside exact theory, with their distance in sigmas; or
+beside a run of your own engine.
 
 Usage:
   frontdoor validate [options]
 
 Options:
+  --engine FILE             Fit this result of a benchmark, and simulate its very requests.
+  --against FILE            Simulate those of this other result instead, with what was fitted.
+  --slots N                 Of that engine (--max-num-seqs), or as many as the benchmark let run.
   --full                    All loads, timeouts and laws (minutes) rather than some of each.
   --seed N                  Default 1.
   --reps N                  Replications of each case; default 20.
@@ -164,7 +168,8 @@ Options:
   --json                    For scripts rather than people.
   -h --help                 Show this text.
 
-Exits with 1 when a value is further than 4 sigma from the exact one.
+Exits with 1 when a value is further than 4 sigma from the exact one; or, of an engine, neither
+inside the interval that the fit leaves open nor within 5 % (first tokens 16 %) of what was measured.
 """
 
 CALIBRATE = """\

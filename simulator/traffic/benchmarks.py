@@ -26,6 +26,13 @@ class Timings:
     scheduled_s: Floats
     first_s: Floats
     last_s: Floats
+    queued_s: Floats | None = None
+    """When the engine took it in, where that is known to be before it was scheduled."""
+
+    @property
+    def came_s(self) -> Floats:
+        """When each came."""
+        return self.scheduled_s if self.queued_s is None else self.queued_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +94,9 @@ def _documents(path: Path, lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
 def _benchmark(path: Path, rows: Iterable[Sequence[float]], name: str, left: int) -> Benchmark:
     kept: list[Sequence[float]] = []
     for row in rows:
-        _, output, scheduled, first, last = row
-        if not (np.isfinite(row).all() and min(row[:2]) >= 0 and scheduled <= first <= last):
+        _, output, scheduled, first, last, *came = row
+        whole = bool(np.isfinite(row).all()) and min(row[:2]) >= 0
+        if not (whole and min([*came, scheduled]) <= scheduled <= first <= last):
             raise TraceError(
                 f"{path}: request {len(kept) + left + 1}: its tokens or times cannot be"
             )
@@ -106,7 +114,8 @@ def _engine_rows(path: Path, lines: Iterable[str]) -> Iterator[list[float]]:
     for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
-            yield [float(entry[key]) for key in _KEYS]
+            came = float(entry.get("queued_ts", entry["scheduled_ts"]))
+            yield [*(float(entry[key]) for key in _KEYS), came]
         except (ValueError, KeyError, TypeError):
             raise TraceError(f"{path}: line {number} is not a request of a benchmark") from None
 
