@@ -169,7 +169,8 @@ Options:
   -h --help                 Show this text.
 
 Exits with 1 when a value is further than 4 sigma from the exact one; or, of an engine, neither
-inside the interval that the fit leaves open nor within 5 % (first tokens 16 %) of what was measured.
+inside the interval that the fit leaves open nor within 5 % of what was measured (first tokens:
+16 %).
 """
 
 CALIBRATE = """\
