@@ -29,6 +29,8 @@ KEPT = 400
 FEWEST = 20
 """Requests below which a fit says nothing."""
 HIGHEST_SLOWDOWN = 4.0
+BLOCKS = 20
+"""In which a log's requests are taken for independent: each is longer than a busy time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def fit_company(logs: Sequence[AccessLog], source: str) -> SecondsFit:
     def moments(slowdown: float) -> tuple[float, float]:
         work = np.concatenate([span.work(slowdown) for span in spans])
         products = (work - work.mean()) * met
-        return float(products.mean()), float(products.std() / np.sqrt(len(products)))
+        return float(products.mean()), _error_of_mean(products)
 
     slowdown = _root(lambda at: moments(at)[0])
     step = max(0.01 * slowdown, 1e-3)
@@ -112,6 +114,17 @@ def fit_company(logs: Sequence[AccessLog], source: str) -> SecondsFit:
         float(company.max()),
         tuple(span.alone(slowdown) for span in spans),
     )
+
+
+def _error_of_mean(values: Floats) -> float:
+    """Return the standard error of the mean of values that follow each other in time.
+
+    Requests that met each other are alike, so it is that of the means of blocks where these vary
+    more than so many independent values would.
+    """
+    alone = float(values.std() / np.sqrt(len(values)))
+    means = [block.mean() for block in np.array_split(values, min(BLOCKS, len(values)))]
+    return max(alone, float(np.std(means, ddof=1) / np.sqrt(len(means))))
 
 
 def alone_at(logs: Sequence[AccessLog], slowdown: float) -> list[Floats]:
