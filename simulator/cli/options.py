@@ -15,7 +15,7 @@ from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
 from simulator.cli.service_options import logged_service, service_of
 from simulator.model.records import metric_names
-from simulator.model.scenario import Balancing, PatienceTold, Promise, Scenario, Tiers
+from simulator.model.scenario import Balancing, EachRequest, PatienceTold, Scenario, Tiers
 from simulator.study.capacity import capacity_per_s
 from simulator.study.experiment import Plan, cores
 from simulator.study.request import StudyRequest
@@ -150,13 +150,13 @@ def _command(
         hang_up=options.take("--hang-up", parsers.share, 0.0),
         cooling_s=options.take("--cooling", parsers.at_least(0), 0.0),
         tiers=_tiers(options),
-        promise=options.take("--promise", _promise, None),
+        each=options.take("--each", _each, None),
         gpu_cost_per_h=options.take("--gpu-cost", parsers.at_least(0), 0.0),
         requests=requests,
         warmup=warmup,
     )
-    if base.promise is not None and base.promise.of_tokens and service.profile is None:
-        options.fault("--promise", "first_token_s and token_s need a --service profile of tokens")
+    if base.each is not None and base.each.of_tokens and service.profile is None:
+        options.fault("--each", "first_token_s and token_s need a --service profile of tokens")
     plan = _plan(options, base)
     slo = options.take("--slo", _slo, DEFAULT_SLO)
     known = metric_names(base)
@@ -372,15 +372,15 @@ def _arrivals_law(text: str) -> Renewal | Modulated:
     raise ValueError(f"{text!r} is not one of poisson, gamma:CV, mmpp:RATIO,HIGH_S,LOW_S")
 
 
-def _promise(text: str) -> Promise:
+def _each(text: str) -> EachRequest:
     limits = _slo(text)
-    names = [field.name for field in fields(Promise)]
+    names = [field.name for field in fields(EachRequest)]
     for name, limit in limits.items():
         if name not in names:
             raise ValueError(f"{name!r} is not one of {', '.join(names)}")
         if limit <= 0:
             raise ValueError(f"{name} must be above 0, not {limit:g}")
-    return Promise(**limits)
+    return EachRequest(**limits)
 
 
 def _slo(text: str) -> dict[str, float]:

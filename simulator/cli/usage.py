@@ -57,8 +57,8 @@ Clients:
 
 _RUN = """\
 Worth:
-  --promise LIST            What each request is promised, of wait_s, first_token_s, token_s and
-                            latency_s: kept_share and kept_per_s say for how many it was kept.
+  --each LIST               What each request is to get, of wait_s, first_token_s, token_s and
+                            latency_s at most: kept_share and kept_per_s say how many got it.
   --gpu-cost C              Cost of this upstream's GPUs an hour: cost_per_thousand served.
 
 Run:

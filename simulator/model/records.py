@@ -14,7 +14,7 @@ from typing import NamedTuple
 from simulator.model.attempt import Attempt
 from simulator.model.event_loop import EventLoop, HeapDriver
 from simulator.model.key_records import KeyRecords
-from simulator.model.scenario import Promise, Scenario
+from simulator.model.scenario import EachRequest, Scenario
 from simulator.model.sleeping_engine import StateTimes
 from simulator.model.tally import Tally
 from simulator.traffic.workload import BLOCK
@@ -84,7 +84,7 @@ class Records:
         self.first_tokens = Tally()
         self.tokens = Tally()
         self.kept = 0
-        self._promise = scenario.promise
+        self._each = scenario.each
         self._by_replicas = not scenario.always_has_slots
         self._tokens = scenario.service.profile is not None
         self._timed = scenario.terminating
@@ -133,20 +133,20 @@ class Records:
                 self.first_tokens.add(attempt.first_token_s - attempt.first_s)
                 token_s = (self._loop.time_s - attempt.first_token_s) / max(1.0, attempt.work - 1)
                 self.tokens.add(token_s)
-        if self._promise is not None:
-            self.kept += self._keeps(self._promise, attempt, token_s)
+        if self._each is not None:
+            self.kept += self._keeps(self._each, attempt, token_s)
         if self._timed:
             self._note_end("served")
 
-    def _keeps(self, promise: Promise, attempt: Attempt, token_s: float) -> bool:
+    def _keeps(self, each: EachRequest, attempt: Attempt, token_s: float) -> bool:
         return (
-            self._loop.time_s - attempt.first_s <= promise.latency_s
-            and attempt.admitted_s - attempt.arrived_s <= promise.wait_s
+            self._loop.time_s - attempt.first_s <= each.latency_s
+            and attempt.admitted_s - attempt.arrived_s <= each.wait_s
             and (
-                not promise.of_tokens
+                not each.of_tokens
                 or (
-                    attempt.first_token_s - attempt.first_s <= promise.first_token_s
-                    and token_s <= promise.token_s
+                    attempt.first_token_s - attempt.first_s <= each.first_token_s
+                    and token_s <= each.token_s
                 )
             )
         )
@@ -258,7 +258,7 @@ class Records:
             metrics |= self._token_metrics()
         if self.by_key is not None:
             metrics |= self.by_key.metrics()
-        if self._promise is not None:
+        if self._each is not None:
             metrics["kept_share"] = _per(self.kept, self.offered)
             metrics["kept_per_s"] = _per(self.kept, window_s)
         if cost := self._scenario.gpu_cost_per_h:

@@ -97,7 +97,7 @@ class SimulatedRun:
         self._add_wait = self.records.waits.add
         self._add_latency = self.records.latencies.add
         self._warmup = scenario.warmup
-        plain = scenario.always_has_slots and not scenario.terminating and scenario.promise is None
+        plain = scenario.always_has_slots and not scenario.terminating and scenario.each is None
         self._record = None if plain else self.records.served
         self._retry = scenario.retry
         self._comes_back = scenario.retry.kind != "none"

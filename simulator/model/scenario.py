@@ -35,8 +35,8 @@ class Tiers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """What each request is promised, in seconds; a lost one was promised it too."""
+class EachRequest:
+    """What each request is to get at most, in seconds; a lost one got nothing of it."""
 
     wait_s: float = inf
     first_token_s: float = inf
@@ -47,7 +47,7 @@ class Promise:
 
     @property
     def of_tokens(self) -> bool:
-        """Whether only an engine whose tokens are known can keep it."""
+        """Whether only an engine whose tokens are known can tell it."""
         return self.first_token_s < inf or self.token_s < inf
 
 
@@ -81,7 +81,7 @@ class Scenario:
     hang_up: float = 0.0
     cooling_s: float = 0.0
     tiers: Tiers | None = None
-    promise: Promise | None = None
+    each: EachRequest | None = None
     gpu_cost_per_h: float = 0.0
     """What all GPUs of this upstream cost."""
     requests: int | None = None

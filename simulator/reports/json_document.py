@@ -70,9 +70,9 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
         "requests": scenario.requests,
         "warmup": scenario.warmup,
     }
-    if scenario.promise is not None:
-        limits = asdict(scenario.promise)
-        used["promise"] = {name: limit for name, limit in limits.items() if isfinite(limit)}
+    if scenario.each is not None:
+        limits = asdict(scenario.each)
+        used["each"] = {name: limit for name, limit in limits.items() if isfinite(limit)}
     if scenario.gpu_cost_per_h:
         used["gpu_cost_per_h"] = scenario.gpu_cost_per_h
     if (tiers := scenario.tiers) is not None:

@@ -50,7 +50,7 @@ ROWS = (
     ("  p99", "first_token_p99_s"),
     ("each further token, p50", "tpot_p50_s"),
     ("  p95", "tpot_p95_s"),
-    ("kept what was promised", "kept_share"),
+    ("got what each is to get", "kept_share"),
     ("  per second", "kept_per_s"),
     ("cost of a thousand served", "cost_per_thousand"),
     ("in flight, highest", "in_flight_max"),

@@ -34,7 +34,7 @@ PROMPT_WORDS = (20, 100, 400)
 ANSWER_TOKENS = (16, 48, 96)
 
 
-class Call(NamedTuple):
+class ProbeCall(NamedTuple):
     """One request as it went: tokens, and instants of the monotonic clock."""
 
     prompt: float
@@ -86,9 +86,9 @@ def _ask(url: str, kind: str, levels: list[int], seconds: float, *, yes: bool) -
         raise UsageError(["--probe: nothing was sent"])
 
 
-def measured(url: str, model: str, levels: list[int], seconds: float) -> list[Call]:
+def measured(url: str, model: str, levels: list[int], seconds: float) -> list[ProbeCall]:
     """Return the requests that were answered, of all levels."""
-    calls: list[Call] = []
+    calls: list[ProbeCall] = []
     _call(url, model, random.Random(0))  # noqa: S311 - it warms the engine up, and does not count
     for number, level in enumerate(levels):
         until_s = time.monotonic() + seconds / len(levels)
@@ -107,7 +107,7 @@ def measured(url: str, model: str, levels: list[int], seconds: float) -> list[Ca
     return calls
 
 
-def _calls(url: str, model: str, until_s: float, number: int) -> list[Call]:
+def _calls(url: str, model: str, until_s: float, number: int) -> list[ProbeCall]:
     """Ask one after another until the time is over."""
     rng = random.Random(number)  # noqa: S311 - sizes of prompts
     calls = []
@@ -116,7 +116,7 @@ def _calls(url: str, model: str, until_s: float, number: int) -> list[Call]:
     return calls
 
 
-def _call(url: str, model: str, rng: random.Random) -> Call:
+def _call(url: str, model: str, rng: random.Random) -> ProbeCall:
     words = (f"{rng.randrange(1 << 30):x}" for _ in range(rng.choice(PROMPT_WORDS)))
     body = {
         "model": model,
@@ -147,7 +147,7 @@ def _call(url: str, model: str, rng: random.Random) -> Call:
     if first_s is None or last_s is None or not usage.get("completion_tokens"):
         raise UsageError([f"--probe: {url} does not say how many tokens a stream had (usage)"])
     tokens = float(usage.get("prompt_tokens") or 0), float(usage["completion_tokens"])
-    return Call(*tokens, sent_s, first_s, last_s)
+    return ProbeCall(*tokens, sent_s, first_s, last_s)
 
 
 def _has_text(event: Mapping[str, Any]) -> bool:
