@@ -24,8 +24,11 @@ LONGER = {
     "gate.py": 560,
     "node.py": 420,
     "main.py": 460,
+    "settings.py": 450,
+    "schemas.py": 450,
 }
-"""One owner of its state is worth more than two files that write into each other."""
+"""One owner of its state is worth more than two files that write into each other; and a list of all
+tables of the configuration is one list."""
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
