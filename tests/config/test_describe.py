@@ -98,3 +98,22 @@ def test_what_cannot_be_preloaded_together_is_a_warning(write: Write) -> None:
     assert group == "groups.big: a and b are preloaded, and only one stays awake"
     warnings = engines(write, "limit = 0.7")
     assert "gpu: a and b are preloaded and do not fit into GPU 0 together" in warnings
+
+
+def test_a_fair_share_without_keys_is_a_warning(good: str, write: Write) -> None:
+    text = good.replace("queue_timeout_s = 30", "queue_timeout_s = 30\nfair_share = true")
+    path = "upstreams.reasoning.admission.fair_share"
+    assert find_warnings(load(write(text))) == [
+        f"{path}: has no effect without [keys.NAME]: all are alike"
+    ]
+    digits = "0" * 64
+    assert find_warnings(load(write(f'{text}\n[keys.a]\nsha256 = "{digits}"\nshare = 2\n'))) == []
+
+
+def test_half_of_a_queue_is_kept_for_returns_unless_it_is_said(good: str, write: Write) -> None:
+    def places(more: str) -> object:
+        told = json.loads(describe_json(load(write(good.replace("queue_timeout_s = 30", more)))))
+        return told["upstreams"]["reasoning"]["return_places"]
+
+    assert places("queue_timeout_s = 30") == 4
+    assert places("queue_timeout_s = 30\nreturn_places = 0") == 0

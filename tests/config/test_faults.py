@@ -128,6 +128,9 @@ SPOILED: dict[str, dict[str, str]] = {
         ),
     },
     "queue_timeout_s = 30": {
+        "queue_timeout_s = 30\nreturn_places = 9": (
+            "upstreams.reasoning.admission.return_places: must be at most queue (8), not 9"
+        ),
         "": "upstreams.reasoning.admission.queue_timeout_s: is required and has no default",
         "queue_timeout_s = 0": (
             "upstreams.reasoning.admission.queue_timeout_s: must be a number above 0 and at "

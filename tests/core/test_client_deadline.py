@@ -1,5 +1,6 @@
 """Who would leave before their turn is refused at once, and only where that is known well."""
 
+from dataclasses import replace
 from math import inf
 from random import Random
 
@@ -83,6 +84,18 @@ def test_a_full_queue_is_called_full() -> None:
     scene.come(0.001)
     assert scene.refusal is not None
     assert scene.refusal.reason is Reason.QUEUE_FULL
+
+
+def test_where_slots_are_shared_by_key_only_its_own_line_is_before_it() -> None:
+    scene = Scene()
+    limits = replace(scene.gate.limits, fair_share=True)
+    scene.gate.change_limits(limits)
+    scene.line_up(15)
+    for key, refused in (("", True), ("b", False)):
+        ticket = Ticket()
+        ticket.caller = CallerFacts(None, 3.0, key)
+        decisions = scene.gate.arrive(ticket)
+        assert any(isinstance(one, Refuse) for one in decisions) is refused
 
 
 @pytest.mark.parametrize(("seen", "refused"), [(0, False), (5, False), (40, True)])

@@ -134,6 +134,12 @@ class AdmissionController:
             return None
         return now - self._changed_s
 
+    def ahead_of(self, newcomer: Ticket) -> int:
+        """Return how many of those who wait are let in before a newcomer, at least."""
+        if self._fair is None:
+            return len(self._queue)
+        return sum(waiter.key == newcomer.key for waiter in self._queue.values())
+
     def waiting(self) -> tuple[Ticket, ...]:
         """Return the queue, head first."""
         return tuple(self._queue.values())

@@ -111,7 +111,7 @@ class Gate(GateReader):
         caller = ticket.caller
         bar = None
         if caller is not None and caller.patience_s < inf:
-            bar = self._bar_of_patience(caller.patience_s, kept, now)
+            bar = self._bar_of_patience(ticket, caller.patience_s, kept, now)
         if self._wake is None:
             return self._decide(self._admission.arrive(ticket, now, waited_s, bar, kept), now)
         closed = self._close(now)  # first: whom that bars is not let in
@@ -294,19 +294,21 @@ class Gate(GateReader):
         stray = terms is not None and not terms.wakes and self._admission.paused
         return Reason.MODEL_ASLEEP if stray or wake.standing.asleep else None
 
-    def _bar_of_patience(self, patience_s: float, kept: int, now: float) -> Reason | None:
+    def _bar_of_patience(
+        self, ticket: Ticket, patience_s: float, kept: int, now: float
+    ) -> Reason | None:
         """Return why one is not let into the queue who waits for that long, if so.
 
         Five of six whom this bars would have left in vain: the last of `place` ends is later than
         `place` intervals less their root with that chance, if ends come at random. While too few
         were seen, or the engine is not awake, nobody is barred: for those it is woken, too.
         """
-        admission, place = self._admission, self._admission.queued + 1
-        limits = admission.limits
+        admission, limits = self._admission, self._admission.limits
         if not limits.heeds_patience or self._drain_rate.ends < ENDS_KNOWN:
             return None
-        if place > limits.queue - kept or admission.full_for_s(now) is None:
+        if admission.queued >= limits.queue - kept or admission.full_for_s(now) is None:
             return None
+        place = admission.ahead_of(ticket) + 1
         wait_s = (place - sqrt(place)) * self._drain_interval_s(now)
         return Reason.CLIENT_DEADLINE if wait_s > patience_s else None
 
