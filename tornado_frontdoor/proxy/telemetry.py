@@ -40,7 +40,7 @@ SLEEP_LEVEL = {1: "1", 2: "2", STOPPED: "stopped"}
 
 
 EDGE_REFUSALS = (
-    *(("public", "key"), ("public", "malformed")),
+    *(("public", "key"), ("public", "malformed"), ("public", "tls")),
     *(("admin", "token"), ("admin", "host"), ("admin", "origin"), ("admin", "malformed")),
 )
 """Who refuses a call by its head, and for what."""
