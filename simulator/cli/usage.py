@@ -79,11 +79,18 @@ What would this traffic meet before an engine with this cap and this queue?
 Usage:
   frontdoor simulate --cap N --queue N [options]
   frontdoor simulate --config FILE [--cap N] [--queue N] [options]
+  frontdoor simulate --world FILE [--duration S] [--turns] [--reps N] [--seed N] [--json]
 
 With --config it is that configuration: its slots, cap, queue, timeout and idle tiers. With --log as
 well: what would this configuration have done with last Tuesday?
 
+With --world it is several models that share GPUs: a whole configuration, with a [traffic.MODEL]
+table for each model that is asked for; conf/worlds/several-models.toml is one.
+
 Options:
+  --world FILE              The configuration, and its traffic.
+  --duration S              How long traffic comes; default 3600.
+  --turns                   Sweep idle tiers, stay_factor and max_turn_wait_s; recommend some.
   --config FILE             Take what is not given here from this configuration.
   --upstream KEY            Which upstream, where the configuration or the log has several.
   --log FILE                The traffic of the front door's own access log; - is stdin.

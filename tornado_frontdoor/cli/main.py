@@ -414,6 +414,10 @@ def _simulate(argv: list[str]) -> int:
         if name in {"tune", "simulate", "calibrate"}:
             from tornado_frontdoor.cli import tuning
 
+            if arguments.get("--world"):
+                from tornado_frontdoor.cli import worlds
+
+                return worlds.run(arguments)
             return tuning.carry_out(name, arguments)
         return COMMANDS[name](arguments)
     except UsageError as error:

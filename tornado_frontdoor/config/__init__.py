@@ -6,7 +6,7 @@ file; docs/configuration.md is the reference for every key.
 
 from tornado_frontdoor.config.address import Address
 from tornado_frontdoor.config.faults import ConfigError, ConfigFault
-from tornado_frontdoor.config.loading import load
+from tornado_frontdoor.config.loading import load, load_apart
 from tornado_frontdoor.config.settings import (
     AdmissionSettings,
     ClusterSettings,
@@ -41,4 +41,5 @@ __all__ = [
     "SurfaceSettings",
     "UpstreamSettings",
     "load",
+    "load_apart",
 ]

@@ -51,7 +51,24 @@ def load(path: Path, *, listen: str | None = None, admin_listen: str | None = No
 
     Raises ConfigError with every fault of the file at once, in the file's order.
     """
+    return _checked(path, _parse(path, _read(path)), listen, admin_listen)
+
+
+def load_apart(path: Path, table: str) -> tuple[Settings, Mapping[str, Any]]:
+    """Read a configuration file that has one table more, which is none of its settings.
+
+    Returns that table as it stands, empty where there is none. Raises ConfigError, as `load`.
+    """
     raw = _parse(path, _read(path))
+    apart = raw.pop(table, {})
+    if not isinstance(apart, Mapping):
+        raise ConfigError(path, [ConfigFault(table, "must be a table")])
+    return _checked(path, raw), apart
+
+
+def _checked(
+    path: Path, raw: dict[str, Any], listen: str | None = None, admin_listen: str | None = None
+) -> Settings:
     flags = _replace_listeners(raw, {"listen": listen, "admin_listen": admin_listen})
     data, found = read_shape(raw)
     found += find_contradictions(data, raw)

@@ -1,8 +1,7 @@
 """The tables of the file: which keys each has and what their values may be.
 
-Rule 1: what one value can tell by itself is said here; what takes two is in `relations.py`.
-Rule 2: a default is that of the field of the same name in the table's settings class, and every
-table has exactly the fields of its class; `Table` sees to the first and a test to the second.
+Rule 1: what one value can tell by itself is said here; what takes two is in `cross_checks.py`.
+Rule 2: a table has the fields of its settings class, which a test sees to, and their defaults.
 """
 
 import dataclasses

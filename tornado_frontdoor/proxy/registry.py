@@ -61,10 +61,10 @@ class UpstreamRegistry:
             room = import_module("tornado_frontdoor.proxy.cluster.upstreams")
             self.cluster = room.Cluster(settings, self.client, self._rng, telemetry)
         if self.cluster is not None:
-            self.cluster.take(settings, _room_limits(settings))
+            self.cluster.take(settings, room_limits(settings))
         elif sleeps and self._journal is None:
             self._journal = Journal(settings.server.state_dir)
-        self._gpus.limits = _room_limits(settings)
+        self._gpus.limits = room_limits(settings)
         # Also those that were dropped: a second gate before one engine would be a second cap.
         everyone = self.everyone()
         before = {url: upstream for upstream in everyone for url in upstream.settings.urls}
@@ -130,7 +130,7 @@ class UpstreamRegistry:
         if limits is None:
             return Upstream(wanted, self.client, self._rng)
         assert self._journal is not None
-        kind = _kind_of(wanted, settings)
+        kind = kind_of(wanted, settings)
         known = self._journal.recall(wanted.url)
         nap = SleepConfig(
             kind=kind,
@@ -266,7 +266,7 @@ def _origin(url: str) -> str:
     return "/".join(url.split("/", 3)[:3])
 
 
-def _room_limits(settings: Settings) -> RoomLimits:
+def room_limits(settings: Settings) -> RoomLimits:
     """Return what there is of GPUs and host; nothing is limited where the file says nothing."""
     pool = settings.gpu
     if pool is None:
@@ -283,7 +283,7 @@ def _room_limits(settings: Settings) -> RoomLimits:
     )
 
 
-def _kind_of(wanted: UpstreamSettings, settings: Settings) -> EngineKind:
+def kind_of(wanted: UpstreamSettings, settings: Settings) -> EngineKind:
     """Return the kind of an engine, which a `process` table lets be stopped, too."""
     kind = kinds()[wanted.engine].serving(_canary(wanted, settings)[1])
     process = wanted.process

@@ -1,0 +1,295 @@
+"""Several engines on the same GPUs: one ledger, a gate and a wake machine for each, as in serving.
+
+Rule 1: nothing is decided here. Gates are driven as the proxy's gate driver does it, on a clock of
+        simulated time, and engines answer the steps that their kinds ask for.
+Rule 2: looks, canaries and the journal take no time. Falling asleep and waking take what the world
+        says, by level; a request runs at a speed that falls with those beside it.
+Rule 3: who is refused does not come back. Shares served are so those of first tries.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+from random import Random
+from typing import Any
+
+from simulator.engine_model.replica import Replica, What
+from tornado_frontdoor.core.clock import ManualClock
+from tornado_frontdoor.core.decisions import (
+    Admit,
+    Decision,
+    EngineState,
+    FellAsleep,
+    JournalEntry,
+    Outcome,
+    Perform,
+    Refuse,
+    Remember,
+    RoomDecided,
+    WakeEnded,
+)
+from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
+from tornado_frontdoor.core.gpu_ledger import GpuLedger
+from tornado_frontdoor.core.gpu_occupant import RoomLimits
+from tornado_frontdoor.core.request import Ticket, UpstreamKey
+from tornado_frontdoor.engines.base import (
+    STOPPED,
+    EngineKind,
+    ProcessCall,
+    Report,
+    Role,
+    Seen,
+    Step,
+    StepResult,
+)
+
+_COMPLETION, _EXPIRY, _ARRIVAL = 0, 2, 3
+_UNBOUNDED = 512
+"""Slots of an engine without a cap."""
+VERSION = "0.33.0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldModel:
+    """One upstream, and what comes to it. Triples are by level: 1, 2, stopped."""
+
+    key: str
+    limits: AdmissionLimits
+    policy: SleepPolicy
+    kind: EngineKind
+    arrivals_s: Sequence[float]
+    service_s: Sequence[float]
+    """How long each takes alone."""
+    slots: int | None = None
+    slowdown: float = 0.0
+    fall_s: tuple[float, float, float] = (10.0, 1.0, 5.0)
+    wake_s: tuple[float, float, float] = (3.0, 45.0, 90.0)
+    level: int | None = None
+    """Where it is at first; None: as deep as it can sleep."""
+
+
+@dataclass(slots=True)
+class ModelRecords:
+    """What one upstream has met."""
+
+    arrivals: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    """`served`, or why not."""
+    waits_s: list[float] = field(default_factory=list)
+    """Of those who were admitted."""
+    wakes: int = 0
+    wake_failures: int = 0
+    sleeps: Counter[str] = field(default_factory=Counter)
+    """By reason."""
+    evicted_for: Counter[str] = field(default_factory=Counter)
+    awake_s: float = 0.0
+
+
+class _Engine:
+    """Answers steps. `level` is the truth: 0 is awake."""
+
+    def __init__(self, model: WorldModel, level: int) -> None:
+        self._model = model
+        self.level = level
+
+    def takes_s(self, step: Step) -> float:
+        model = self._model
+        if step.role is Role.SLEEP:
+            return model.fall_s[self._goes_to(step) - 1]
+        if step.call is ProcessCall.START:
+            return model.wake_s[STOPPED - 1]
+        reloads = any(one.role is Role.LOAD_WEIGHTS for one in model.kind.wake_steps(VERSION, 2))
+        if step.role is Role.LOAD_WEIGHTS:
+            return model.wake_s[1]
+        if step.role is Role.WAKE and self.level and not (self.level == 2 and reloads):
+            return model.wake_s[self.level - 1]
+        return 0.0
+
+    def done(self, number: int, step: Step, running: int) -> Report:
+        if step.role is Role.SLEEP:
+            self.level = self._goes_to(step)
+        elif step.role is Role.WAKE:
+            self.level = 0
+        if not step.probes:
+            return Report(number, StepResult.DONE)
+        if self.level == STOPPED:
+            return Report(number, StepResult.LOST)
+        awake = self.level == 0
+        seen = Seen(not awake, self.level, running, 0, VERSION, "simulated", loaded=awake)
+        return Report(number, StepResult.DONE, seen)
+
+    def _goes_to(self, step: Step) -> int:
+        if step.call is ProcessCall.STOP:
+            return STOPPED
+        levels = self._model.kind.levels
+        return 1 if 1 in levels and step.label.endswith("_1") else 2
+
+
+class _Site:
+    """One upstream: its gate, its engine, and who is inside."""
+
+    def __init__(self, run: "WorldRun", number: int, model: WorldModel) -> None:
+        self.model = model
+        self.records = ModelRecords()
+        deepest = max(model.kind.levels, default=0)
+        self.engine = _Engine(model, deepest if model.level is None else model.level)
+        slots = model.slots or _UNBOUNDED
+        self.replica = Replica(slots, lambda batch: 1 / (1 + model.slowdown * (batch - 1)), None)
+        self.tickets: dict[int, tuple[Ticket, float]] = {}
+        self.timer_s = self.replica_s = inf
+        self.awake_since_s: float | None = None
+        nap = SleepConfig(
+            kind=model.kind,
+            limits=model.policy,
+            gpus=run.ledger,
+            owner=model.key,
+            memory=JournalEntry(
+                level=self.engine.level, trusted=self.engine.level != 2, process="simulated"
+            ),
+        )
+        rng = Random(f"{run.seed} {number}")
+        self.gate = Gate(UpstreamKey(model.key), model.limits, run.clock, rng, nap)
+
+
+class WorldRun:
+    """One run, from engines that all sleep to the last end; `records` has what came of it."""
+
+    def __init__(self, models: Sequence[WorldModel], room: RoomLimits, seed: int = 1) -> None:
+        self.seed = seed
+        self.clock = ManualClock()
+        self.ledger = GpuLedger(room)
+        self._heap: list[tuple[float, int, int, Callable[[Any], None], Any]] = []
+        self._pushed = 0
+        self._sites = {model.key: _Site(self, number, model) for number, model in enumerate(models)}
+        self._open = sum(len(model.arrivals_s) for model in models)
+        self.most_gib: dict[int | str, float] = {}
+        """The most that the ledger counted on each GPU."""
+
+    @property
+    def records(self) -> dict[str, ModelRecords]:
+        """What each upstream has met."""
+        return {key: site.records for key, site in self._sites.items()}
+
+    def run(self) -> float:
+        """Carry it out; returns how long it took, in simulated seconds."""
+        for site in self._sites.values():
+            self._take(site, site.gate.expire())
+            for at_s, service_s in zip(site.model.arrivals_s, site.model.service_s, strict=True):
+                self._at(at_s, _ARRIVAL, self._arrive, (site, service_s))
+        while self._open and self._heap:
+            at_s, _, _, do, what = heappop(self._heap)
+            self.clock.set(at_s)
+            do(what)
+        now = self.clock.now()
+        for site in self._sites.values():
+            self._count_awake(site, awake=False)
+        return now
+
+    def _at(self, at_s: float, order: int, do: Callable[[Any], None], what: Any) -> None:
+        self._pushed += 1
+        heappush(self._heap, (max(at_s, self.clock.now()), order, self._pushed, do, what))
+
+    # What happens
+
+    def _arrive(self, what: tuple[_Site, float]) -> None:
+        site, service_s = what
+        site.records.arrivals += 1
+        ticket = Ticket()
+        site.tickets[id(ticket)] = ticket, service_s
+        self._take(site, site.gate.arrive(ticket))
+
+    def _expire(self, site: _Site) -> None:
+        if site.timer_s <= self.clock.now():
+            site.timer_s = inf
+            self._take(site, site.gate.expire())
+
+    def _work(self, site: _Site) -> None:
+        """Take what the engine has finished by now."""
+        now = self.clock.now()
+        site.replica_s = inf
+        for what, job, _ in site.replica.moments(now):
+            if what is What.FINISHED:
+                ticket, _ = site.tickets[job]  # type: ignore[index] # ours are numbers
+                self._end(site, ticket, "served")
+                self._take(site, site.gate.finish(ticket, Outcome.SERVED))
+        self._arm(site)
+
+    def _report(self, what: tuple[_Site, int, Step]) -> None:
+        site, number, step = what
+        report = site.engine.done(number, step, site.replica.running)
+        self._take(site, site.gate.report(report))
+
+    def _written(self, what: tuple[_Site, int]) -> None:
+        site, number = what
+        self._take(site, site.gate.report(Report(number, StepResult.DONE)))
+
+    def _hear(self, site: _Site) -> None:
+        self._take(site, site.gate.hear_ledger())
+
+    # What is decided
+
+    def _take(self, site: _Site, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            self._carry_out(site, decision)
+        self._count_awake(site, awake=site.gate.state is EngineState.AWAKE)
+        self._arm(site)
+
+    def _carry_out(self, site: _Site, decision: Decision) -> None:
+        now, records = self.clock.now(), site.records
+        match decision:
+            case Admit(ticket=ticket):
+                records.waits_s.append(decision.waited_s)
+                service_s = site.tickets[id(ticket)][1]
+                site.replica.start(id(ticket), service_s, now)
+            case Refuse(ticket=ticket):
+                self._end(site, ticket, decision.refusal.reason.value)
+            case Perform(step=step, number=number):
+                at_s = now + site.engine.takes_s(step)
+                self._at(at_s, _COMPLETION, self._report, (site, number, step))
+            case Remember(number=number) if number:
+                self._at(now, _COMPLETION, self._written, (site, number))
+            case RoomDecided(owner=owner):
+                self._at(now, _COMPLETION, self._hear, self._sites[owner])
+            case FellAsleep():
+                records.sleeps[decision.reason.value] += 1
+                if decision.room_for:
+                    records.evicted_for[decision.room_for] += 1
+            case WakeEnded():
+                records.wakes += decision.succeeded
+                records.wake_failures += not decision.succeeded
+            case _:
+                pass
+
+    def _end(self, site: _Site, ticket: Ticket, how: str) -> None:
+        del site.tickets[id(ticket)]
+        site.records.ends[how] += 1
+        self._open -= 1
+
+    def _arm(self, site: _Site) -> None:
+        deadline_s = site.gate.next_deadline()
+        if deadline_s is not None and deadline_s < site.timer_s:
+            site.timer_s = deadline_s
+            self._at(deadline_s, _EXPIRY, self._expire, site)
+        next_s = site.replica.next_event()
+        if next_s < site.replica_s:
+            site.replica_s = next_s
+            self._at(next_s, _COMPLETION, self._work, site)
+
+    def _count_awake(self, site: _Site, *, awake: bool) -> None:
+        now = self.clock.now()
+        if awake == (site.awake_since_s is not None):
+            return
+        if awake:
+            site.awake_since_s = now
+            self._look_at_room()
+        elif site.awake_since_s is not None:
+            site.records.awake_s += now - site.awake_since_s
+            site.awake_since_s = None
+
+    def _look_at_room(self) -> None:
+        occupants = self.ledger.occupants()
+        for device in self.ledger.limits.device_gib:
+            gib = sum(one.gib for one in occupants if device in one.devices)
+            self.most_gib[device] = max(self.most_gib.get(device, 0.0), gib)

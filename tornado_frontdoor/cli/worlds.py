@@ -1,0 +1,159 @@
+"""`frontdoor simulate --world FILE`: a whole configuration and its traffic, on simulated time.
+
+FILE is a configuration as `serve` takes it, and tables that say what comes, one for each model:
+
+    [traffic.chat]
+    rate = 0.2                      # requests a second
+    service = "lognormal:4,0.8"     # seconds that one takes alone; or tokens and tokens_per_s
+    fall_s = [10, 1, 5]             # time to fall asleep at level 1, 2, and to stop
+    wake_s = [3, 45, 90]            # time to wake from there
+
+`log = "access.log"` in place of rate and service has the requests of an access log come again.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from simulator.cli import option_parser as parsers
+from simulator.cli.option_parser import OptionParser, UsageError
+from simulator.model.world import WorldModel
+from simulator.reports.world_text import sweep_text, world_document, world_text
+from simulator.study.worlds import Traffic, World, simulate_world, sweep_world
+from simulator.traffic.access_log import read_access_log
+from simulator.traffic.tables import TraceError
+from tornado_frontdoor.config import ConfigError, Settings, load_apart
+from tornado_frontdoor.proxy.gate_settings import limits_of, wake_limits_of
+from tornado_frontdoor.proxy.registry import kind_of, room_limits
+
+TABLE = "traffic"
+GRID: Mapping[str, tuple[float, ...]] = {
+    "idle_sleep_s": (0.0, 60.0, 300.0, 900.0),
+    "stay_factor": (1.0, 3.0, 10.0),
+    "max_turn_wait_s": (30.0, 60.0, 120.0),
+}
+_NUMBERS = ("rate", "tokens_per_s", "slowdown")
+_TRIPLES = ("fall_s", "wake_s")
+_TEXTS = ("service", "tokens", "log")
+
+
+def run(given: Mapping[str, Any]) -> int:
+    """Carry out `simulate --world`; returns 0. Raises UsageError."""
+    options = OptionParser(given)
+    duration_s = options.take("--duration", parsers.above(0), 3600.0)
+    seed = options.take("--seed", parsers.whole(0), 1)
+    replications = options.take("--reps", parsers.whole(1), 5)
+    options.done()
+    world = read_world(Path(given["--world"]))
+    world = replace(world, duration_s=duration_s, seed=seed, replications=replications)
+    if options.flag("--turns"):
+        results = sweep_world(world, GRID)
+        told = [world_document(one) for one in results]
+        print(json.dumps(told) if options.flag("--json") else sweep_text(results))
+        return 0
+    result = simulate_world(world)
+    as_json = options.flag("--json")
+    print(json.dumps(world_document(result)) if as_json else world_text(world, result))
+    return 0
+
+
+def read_world(path: Path) -> World:
+    """Read a configuration with traffic; raises UsageError."""
+    try:
+        settings, traffic = load_apart(path, TABLE)
+    except ConfigError as error:
+        raise UsageError([f"--world: {error}"]) from error
+    faults: list[str] = []
+    tables = {key: table for key, table in traffic.items() if _known(key, table, settings, faults)}
+    if not tables and not faults:
+        faults.append(f"--world: {path} has no [{TABLE}.MODEL] table: nothing comes")
+    of_upstream: dict[str, Mapping[str, Any]] = {
+        settings.models[key].upstream: table for key, table in tables.items()
+    }
+    found: dict[str, Traffic] = {}
+    for key, table in tables.items():
+        try:
+            upstream = settings.models[key].upstream
+            found[upstream] = _traffic(table, path.parent, upstream)
+        except (ValueError, OSError, TraceError) as error:
+            faults.append(f"--world: {TABLE}.{key}: {error}")
+    if faults:
+        raise UsageError(faults)
+    models = [_model(key, settings, of_upstream.get(key, {})) for key in settings.upstreams]
+    return World(
+        models=tuple(model for model in models if model is not None),
+        traffic=found,
+        room=room_limits(settings),
+        duration_s=3600.0,
+    )
+
+
+def _known(key: str, table: Any, settings: Settings, faults: list[str]) -> bool:
+    before = len(faults)
+    where = f"--world: {TABLE}.{key}"
+    if key not in settings.models:
+        faults.append(f"{where} names no model of the file; there are {', '.join(settings.models)}")
+    elif settings.upstreams[settings.models[key].upstream].sleep is None:
+        faults.append(f"{where}: its upstream has no sleep table, so it takes no turns")
+    if not isinstance(table, dict):
+        faults.append(f"{where} is no table")
+        return False
+    for name, value in table.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        triple = isinstance(value, list) and len(value) == len(_TRIPLES) + 1
+        if name in _NUMBERS and not number:
+            faults.append(f"{where}.{name} must be a number from 0 on, not {value!r}")
+        elif name in _TRIPLES and not triple:
+            faults.append(f"{where}.{name} must be three numbers: level 1, 2, stopped")
+        elif name in _TEXTS and not isinstance(value, str):
+            faults.append(f"{where}.{name} must be a text, not {value!r}")
+        elif name not in (*_NUMBERS, *_TRIPLES, *_TEXTS):
+            known = ", ".join((*_NUMBERS, *_TRIPLES, *_TEXTS))
+            faults.append(f"{where}.{name} is not known; there are {known}")
+    return len(faults) == before
+
+
+def _traffic(table: Mapping[str, Any], folder: Path, upstream: str) -> Traffic:
+    if "log" in table:
+        rows = read_access_log(folder / table["log"], upstream).rows
+        took_s = rows.at_s * float("nan") if rows.service_s is None else rows.service_s
+        served = [
+            (float(at_s), float(service_s))
+            for at_s, service_s in zip(rows.at_s, took_s, strict=True)
+            if isfinite(service_s)  # else it was never served
+        ]
+        first_s = served[0][0] if served else 0.0
+        return Traffic(
+            recorded_at_s=tuple(at_s - first_s for at_s, _ in served),
+            recorded_s=tuple(service_s for _, service_s in served),
+        )
+    if "rate" not in table:
+        raise ValueError("needs rate, or log")
+    service = parsers.law(table.get("service", "exp:2"))
+    if "tokens" in table:
+        if not table.get("tokens_per_s"):
+            raise ValueError("tokens need tokens_per_s, the speed of one request alone")
+        service = parsers.law(table["tokens"], unit="N").scaled(1 / table["tokens_per_s"])
+    return Traffic(rate_per_s=float(table["rate"]), service=service)
+
+
+def _model(key: str, settings: Settings, table: Mapping[str, Any]) -> WorldModel | None:
+    wanted = settings.upstreams[key]
+    policy = wake_limits_of(wanted, settings.gpu)
+    if policy is None:
+        return None
+    model = WorldModel(
+        key=key,
+        limits=limits_of(wanted),
+        policy=policy,
+        kind=kind_of(wanted, settings),
+        arrivals_s=(),
+        service_s=(),
+        slots=wanted.admission.slots if wanted.admission else None,
+        slowdown=float(table.get("slowdown", 0.0)),
+    )
+    times = {name: tuple(float(one) for one in table[name]) for name in _TRIPLES if name in table}
+    return replace(model, **times)  # type: ignore[arg-type] # three of each
