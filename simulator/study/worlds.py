@@ -23,7 +23,7 @@ P95 = 95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class ModelTraffic:
     """What comes to one upstream: at a rate, or as it was recorded."""
 
     rate_per_s: float = 0.0
@@ -37,7 +37,7 @@ class World:
     """A configuration and its traffic, ready to be run; the models' own arrivals are empty."""
 
     models: tuple[WorldModel, ...]
-    traffic: Mapping[str, Traffic]
+    traffic: Mapping[str, ModelTraffic]
     """By upstream; who has none is never asked."""
     room: RoomLimits
     duration_s: float
@@ -163,7 +163,7 @@ def _with_arrivals(
 
 
 def draw(
-    traffic: Traffic, duration_s: float, rng: np.random.Generator
+    traffic: ModelTraffic, duration_s: float, rng: np.random.Generator
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return when requests come and how long each takes alone."""
     if traffic.recorded_at_s:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.model.world import WorldModel, WorldRun
-from simulator.study.worlds import Traffic, Turns, World, draw, simulate_world, sweep_world
+from simulator.study.worlds import ModelTraffic, Turns, World, draw, simulate_world, sweep_world
 from simulator.traffic.distributions import Distribution
 from tornado_frontdoor.cli import worlds
 from tornado_frontdoor.core.gpu_occupant import RoomLimits
@@ -104,8 +104,8 @@ def world(**changes: Any) -> World:
     given: dict[str, Any] = {
         "models": (model("a"), model("b")),
         "traffic": {
-            "a": Traffic(rate_per_s=0.05, service=Distribution("exp", 2.0)),
-            "b": Traffic(rate_per_s=0.02, service=Distribution("exp", 2.0)),
+            "a": ModelTraffic(rate_per_s=0.05, service=Distribution("exp", 2.0)),
+            "b": ModelTraffic(rate_per_s=0.02, service=Distribution("exp", 2.0)),
         },
         "room": ONE_AT_A_TIME,
         "duration_s": 900.0,
@@ -147,7 +147,7 @@ def test_a_sweep_puts_the_best_for_the_worst_off_first():
 
 
 def test_recorded_requests_come_as_they_came():
-    traffic = Traffic(recorded_at_s=(0.0, 5.0, 50.0), recorded_s=(1.0, 2.0, 3.0))
+    traffic = ModelTraffic(recorded_at_s=(0.0, 5.0, 50.0), recorded_s=(1.0, 2.0, 3.0))
     assert draw(traffic, 10.0, np.random.default_rng(1)) == ((0.0, 5.0), (1.0, 2.0))
 
 

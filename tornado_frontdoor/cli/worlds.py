@@ -22,7 +22,7 @@ from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
 from simulator.model.world import WorldModel
 from simulator.reports.world_text import sweep_text, world_document, world_text
-from simulator.study.worlds import Traffic, World, simulate_world, sweep_world
+from simulator.study.worlds import ModelTraffic, World, simulate_world, sweep_world
 from simulator.traffic.access_log import read_access_log
 from simulator.traffic.tables import TraceError
 from tornado_frontdoor.config import ConfigError, Settings, load_apart
@@ -73,7 +73,7 @@ def read_world(path: Path) -> World:
     of_upstream: dict[str, Mapping[str, Any]] = {
         settings.models[key].upstream: table for key, table in tables.items()
     }
-    found: dict[str, Traffic] = {}
+    found: dict[str, ModelTraffic] = {}
     for key, table in tables.items():
         try:
             upstream = settings.models[key].upstream
@@ -116,7 +116,7 @@ def _known(key: str, table: Any, settings: Settings, faults: list[str]) -> bool:
     return len(faults) == before
 
 
-def _traffic(table: Mapping[str, Any], folder: Path, upstream: str) -> Traffic:
+def _traffic(table: Mapping[str, Any], folder: Path, upstream: str) -> ModelTraffic:
     if "log" in table:
         rows = read_access_log(folder / table["log"], upstream).rows
         took_s = rows.at_s * float("nan") if rows.service_s is None else rows.service_s
@@ -126,7 +126,7 @@ def _traffic(table: Mapping[str, Any], folder: Path, upstream: str) -> Traffic:
             if isfinite(service_s)  # else it was never served
         ]
         first_s = served[0][0] if served else 0.0
-        return Traffic(
+        return ModelTraffic(
             recorded_at_s=tuple(at_s - first_s for at_s, _ in served),
             recorded_s=tuple(service_s for _, service_s in served),
         )
@@ -137,7 +137,7 @@ def _traffic(table: Mapping[str, Any], folder: Path, upstream: str) -> Traffic:
         if not table.get("tokens_per_s"):
             raise ValueError("tokens need tokens_per_s, the speed of one request alone")
         service = parsers.law(table["tokens"], unit="N").scaled(1 / table["tokens_per_s"])
-    return Traffic(rate_per_s=float(table["rate"]), service=service)
+    return ModelTraffic(rate_per_s=float(table["rate"]), service=service)
 
 
 def _model(key: str, settings: Settings, table: Mapping[str, Any]) -> WorldModel | None:
