@@ -9,6 +9,7 @@ Rule 3: one run is one sample. It is held to the objectives, and to the interval
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -91,7 +92,7 @@ def try_tuned(say: Say, seconds: float, traces: Path | None, log: Path | None) -
     out = ROOT / "var" / "tryouts" / "tuned"
     out.mkdir(parents=True, exist_ok=True)
     for traffic in traffics(traces, log):
-        folder = out / traffic.name.replace(" ", "-").replace(",", "")
+        folder = out / re.sub(r"[^a-z0-9]+", "-", traffic.name.lower())
         folder.mkdir(exist_ok=True)
         _try(say, traffic, folder, seconds)
 
