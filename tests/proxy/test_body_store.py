@@ -148,3 +148,25 @@ def test_where_no_file_can_be_a_body_stays_in_memory(
         assert len(said) == (trouble in ("no folder", "disk full"))
 
     run(scenario())
+
+
+def test_a_body_in_single_bytes_takes_no_more_memory_than_one_in_large_pieces(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        scene = Scene(tmp_path)
+        body = ReceivedBody(scene.budget)
+        sent = os.urandom(300_000)
+        for at in range(len(sent)):
+            scene.budget.take(1)
+            body.add(sent[at : at + 1])
+            if at == 150_000:
+                for _ in range(3):
+                    scene.budget.take(len(PIECE))
+                    body.add(PIECE)
+        assert len(body._pieces) < 10
+        assert body.small() == sent[:150_001] + 3 * PIECE + sent[150_001:]
+        body.forget()
+        assert scene.nothing_is_left()
+
+    run(scenario())

@@ -49,13 +49,13 @@ def tool_use(size: int) -> bytes:
 
 def many_turns(size: int) -> bytes:
     turn = b'{"role":"user","content":"%b"},' % (b"0123456789" * 30 + "😀".encode())
-    number = min(150_000, size // len(turn))
+    number = min(59_000, size // len(turn))
     return b'{"model":"text","max_tokens":9,"messages":[%b]}' % (turn * number)[:-1]
 
 
 def deep(size: int) -> bytes:
     nest = b"[" * 390 + b"]" * 390
-    return b'{"model":"text","x":[%b]}' % b",".join([nest] * min(1000, size // len(nest)))
+    return b'{"model":"text","x":[%b]}' % b",".join([nest] * min(150, size // len(nest)))
 
 
 SHAPES: dict[str, tuple[str, Callable[[int], bytes], int]] = {
@@ -73,7 +73,7 @@ SHAPES: dict[str, tuple[str, Callable[[int], bytes], int]] = {
     ),
     "many objects": (
         CHAT,
-        lambda size: repeated(b'{"model":"text","x":[', b'{"a":[{}]},', b"{}]}", size, 160_000),
+        lambda size: repeated(b'{"model":"text","x":[', b'{"a":[{}]},', b"{}]}", size, 19_000),
         200,
     ),
     "deep": (CHAT, deep, 200),

@@ -101,6 +101,7 @@ def test_bodies_of_any_size_get_their_model_and_keep_every_other_byte() -> None:
         (b'{"a":' + b"[" * 100_000, "nested too deeply"),
         (b'{"a":[' + b"1," * 500_001 + b"1]}", "more than 500000 values"),
         (b'{"a":' + b"9" * 100_000 + b', "b":[' + b"1," * 20_000 + b"1]}", "too long"),
+        (b'{"a":[' + b"{}," * 60_001 + b"1]}", "more than 60000 objects and lists"),
         (b'{"a":"' + b"x" * 2_000_000 + b"\xff" + b'"}', "not UTF-8"),
         (b'{"a":"' + b"x" * 2_000_000, "not valid JSON"),
         (b'{"a":' + b" " * 2_000_000, "ends early"),

@@ -26,6 +26,8 @@ HUGE_BYTES = 1024 * 1024
 BUSY_MARKS = 16_384
 """Commas, brackets and escapes that are read at once: some milliseconds."""
 MOST_VALUES = 500_000
+MOST_OBJECTS = 60_000
+"""Objects and lists. What is made of so many is freed in one step of C, too."""
 DEEPEST = 400
 MOST_AT_ONCE = 4096
 """Values, or pieces of 64 characters, that are written at once."""
@@ -52,7 +54,8 @@ _CONSTANTS: dict[bytes, tuple[bytes, Any]] = {
     b"N": (b"NaN", float("nan")),
     b"I": (b"Infinity", float("inf")),
 }
-_QUOTE, _COMMA, _COLON, _OPENS, _CLOSES, _CLOSES_LIST = b'",:{}]'
+_QUOTE, _COMMA, _COLON, _OPENS, _CLOSES, _OPENS_LIST, _CLOSES_LIST = b'",:{}[]'
+_NESTS = (_OPENS, _OPENS_LIST)
 
 
 def takes_long(body: bytes) -> bool:
@@ -130,6 +133,7 @@ class PatientReader:
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._values = 0
+        self._objects = 0
         self._kept_bytes = 0
         self.long_texts = LongTexts(body)
 
@@ -151,6 +155,10 @@ class PatientReader:
         first = body[position]
         if first == _QUOTE:
             return self.string(position + 1)
+        if first in _NESTS:
+            self._objects += 1
+            if self._objects > MOST_OBJECTS:
+                raise ValueError(f"it holds more than {MOST_OBJECTS} objects and lists")
         if first == _OPENS:
             members: dict[str, Any] = {}
             end = position
@@ -158,7 +166,7 @@ class PatientReader:
                 members[member.key] = member.value
                 end = member.end
             return members, self._past(end if members else position + 1, _CLOSES)
-        if first == 0x5B:  # [
+        if first == _OPENS_LIST:
             return self._array(position + 1, depth)
         word, value = _CONSTANTS.get(body[position : position + 1], (b"-Infinity", -float("inf")))
         if body.startswith(word, position):

@@ -22,6 +22,7 @@ LOG = logging.getLogger("frontdoor")
 
 FLUSH_BYTES = 1024 * 1024
 """How much of a body that goes to a file is gathered for one write."""
+CRUMB_BYTES = 16 * 1024
 SAID_AGAIN_S = 60.0
 WRITERS = 2
 
@@ -188,11 +189,18 @@ class ReceivedBody:
         self._memory_bytes = 0
         self._file: BodyFile | None = None
         self._pieces: list[bytes] = []
+        self._crumbs = bytearray()
+        """Pieces that are too small to be kept each by itself: a byte would take forty."""
         self._may_spill = True
 
     def add(self, piece: bytes) -> None:
         """Take a piece, for which there is room in memory."""
-        self._pieces.append(piece)
+        if len(piece) < CRUMB_BYTES or self._crumbs:
+            self._crumbs += piece
+            if len(self._crumbs) >= 4 * CRUMB_BYTES:
+                self._gather()
+        else:
+            self._pieces.append(piece)
         self.size_bytes += len(piece)
         self._memory_bytes += len(piece)
 
@@ -206,6 +214,7 @@ class ReceivedBody:
     async def spill(self, store: BodyStore) -> None:
         """Move what is in memory to a file; where that cannot be, no more of it will."""
         file = self._file = self._file or store.open()
+        self._gather()
         pieces = self._pieces
         self._may_spill = file is not None and await file.append(pieces)
         if self._may_spill and self._pieces is pieces:  # else it was forgotten meanwhile
@@ -215,6 +224,7 @@ class ReceivedBody:
     def forget(self) -> None:
         """Let go of everything. Idempotent."""
         self._pieces = []
+        self._crumbs.clear()
         self._leave_memory()
         if self._file is not None:
             self._file.close()
@@ -223,6 +233,7 @@ class ReceivedBody:
         """Return a small body whole; None: it takes a thread."""
         if self._file is not None or self.size_bytes >= FLUSH_BYTES:
             return None
+        self._gather()
         return b"".join(self._pieces)
 
     # What a thread does with a large one, between `begin` and `end`
@@ -234,6 +245,7 @@ class ReceivedBody:
 
     def whole(self) -> bytes:
         """Return all of it, and keep nothing in memory."""
+        self._gather()
         pieces, self._pieces = self._pieces, []
         if self._file is not None and self._file.size_bytes:
             pieces = [self._file.whole(), *pieces]
@@ -254,6 +266,11 @@ class ReceivedBody:
             if self._may_spill:
                 self._leave_memory()
             self._file.release()
+
+    def _gather(self) -> None:
+        if self._crumbs:
+            self._pieces.append(bytes(self._crumbs))
+            self._crumbs.clear()
 
     def _leave_memory(self) -> None:
         self._budget.give(self._memory_bytes)

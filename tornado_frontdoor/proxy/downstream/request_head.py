@@ -19,6 +19,8 @@ _REQUEST = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]++) ([!-~\x80-\xff]++) HTTP/1
 _FIELD = re.compile(
     r"(?<=\n)([!#$%&'*+.^_`|~0-9A-Za-z-]++):[ \t]*+([\t -~\x80-\xff]*+)(?<![ \t])\r\n"
 )
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]*)(?::[0-9]*)?")
+"""RFC 9112 3.2, but for commas: two lines that were joined look so."""
 _DIGITS_OF_A_LENGTH = 15
 _DIGITS_OF_NO_LENGTH = 19
 
@@ -65,7 +67,7 @@ def _read_common(data: bytes) -> RequestHead | None:
     headers = {name.lower(): value for name, value in fields}
     if not len(headers) == len(fields) == text.count("\n") - 2:
         return None
-    if "host" not in headers or "transfer-encoding" in headers:
+    if "transfer-encoding" in headers or not _HOST.fullmatch(headers.get("host", " ")):
         return None
     length_bytes = 0
     length = headers.get("content-length")
@@ -91,6 +93,8 @@ def _read_any(data: bytes) -> RequestHead:
     hosts = headers.get_list("Host")
     if len(hosts) > 1 or (start.version == "HTTP/1.1" and not hosts):
         raise Malformed("There must be one Host")
+    if hosts and not _HOST.fullmatch(hosts[0]):
+        raise Malformed("The Host is none")
     if start.version == "HTTP/1.0" and "Transfer-Encoding" in headers:
         raise Malformed("HTTP/1.0 has no Transfer-Encoding")
     length_bytes, chunked, unclear = 0, False, None
