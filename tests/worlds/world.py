@@ -14,6 +14,7 @@ import io
 import json
 import logging
 import sqlite3
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
@@ -206,6 +207,7 @@ class World:
             asyncio.set_event_loop(self.loop)
             stack.enter_context(virtual_clock(self.loop))
             stack.enter_context(self.network.in_place())
+            stack.enter_context(patch.object(sys, "excepthook", self._uncaught))
             stack.enter_context(patch.object(app_module, "Random", lambda: Random(1)))
             stack.enter_context(patch.object(sqlite3, "connect", self._open))
             folder = stack.enter_context(tempfile.TemporaryDirectory(dir=_fast_folder()))
@@ -478,6 +480,10 @@ class World:
 
     def _open(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
         return sqlite3.dbapi2.connect(*arguments, factory=_Failing, **options)  # type: ignore[attr-defined, no-any-return]
+
+    def _uncaught(self, _: object, error: BaseException, __: object) -> None:
+        """Take what escaped into libcurl, which would print it and go on."""
+        self._troubles.append(f"in libcurl: {error!r}")
 
     def _unhandled(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._troubles.append(f"{context['message']}: {context.get('exception')!r}")

@@ -222,7 +222,7 @@ class Transfer:
             self._lines.append(line)
             return None
         lines = self._lines
-        if self.status or self.doomed:  # trailers say nothing that we relay
+        if self.status or self.doomed or not lines:  # trailers say nothing that we relay
             lines.clear()
             return None
         status, headers = parse_head(lines)
