@@ -2,10 +2,11 @@
 
 usage: python pauses.py CONFIGURATION
 
-Each turn of the loop is followed by another at once, and of each is counted how much processor time
-the whole process took until the next: that of the loop itself, and that of threads which did not
-let it run. What others on the machine take does not count. A line on stdin is answered with the
-longest turn since the last one, in milliseconds.
+Each turn of the loop is followed by another at once. What counts of each until the next is the
+processor time of the whole process, that of threads included which did not let the loop run; but no
+more than has passed without the time for which the system did not let it. So what others on the
+machine take does not count. A line on stdin is answered with the longest turn since the last one,
+in milliseconds.
 """
 
 import asyncio
@@ -13,10 +14,14 @@ import gc
 import io
 import sys
 from pathlib import Path
-from time import process_time
+from time import monotonic, process_time
+
+from stopwatch import delayed_s
 
 from tornado_frontdoor.config import load
-from tornado_frontdoor.proxy.app import COLLECT_AFTER, SWITCH_S, App, announce, keep_little_memory
+from tornado_frontdoor.proxy.app import App
+from tornado_frontdoor.proxy.downstream.budget import keep_little_memory
+from tornado_frontdoor.proxy.serving import COLLECT_AFTER, SWITCH_S, announce
 
 
 class Pauses:
@@ -24,14 +29,17 @@ class Pauses:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._last_s = process_time()
+        self._last = self._now()
         self.longest_s = 0.0
         self._turn()
 
+    def _now(self) -> tuple[float, float]:
+        return process_time(), monotonic() - delayed_s()
+
     def _turn(self) -> None:
-        now_s = process_time()
-        self.longest_s = max(self.longest_s, now_s - self._last_s)
-        self._last_s = now_s
+        before, self._last = self._last, self._now()
+        took_s = min(now - then for now, then in zip(self._last, before, strict=True))
+        self.longest_s = max(self.longest_s, took_s)
         self._loop.call_soon(self._turn)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from wire import Wire
 HERE = Path(__file__).parent
 MIB = 1 << 20
 MOST_MS = 50.0
+TRIES = 3
+"""A step that cannot be interrupted is as long each time; what a busy machine does is not."""
 CHAT, MESSAGES = "/v1/chat/completions", "/llm/v1/messages"
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -192,7 +194,7 @@ async def measured(folder: Path) -> AsyncIterator[Measured]:
         *(sys.executable, HERE / "pauses.py", config),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
+        env={**os.environ, "PYTHONPATH": f"{HERE.parents[1]}:{HERE.parent}"},
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -207,7 +209,7 @@ async def measured(folder: Path) -> AsyncIterator[Measured]:
         server.close()
 
 
-async def every_shape(folder: Path, size: int) -> None:
+async def every_shape(folder: Path, size: int, only: Container[str] | None = None) -> None:
     async with measured(folder) as door:
         await door.longest_ms()
         told: dict[str, float] = {}
@@ -218,15 +220,22 @@ async def every_shape(folder: Path, size: int) -> None:
         form = "multipart/form-data; boundary=" + "x" * 38 + "y"
         shapes["a form"] = ("/v1/audio/transcriptions", multipart(size), form, 200)
         for name, (path, body, content_type, status) in shapes.items():
+            if only is not None and name not in only:
+                continue
             chunked = len(told) % 2 == 1
-            assert await door.post(path, body, content_type, chunked=chunked) == status, name
-            told[name] = await door.longest_ms()
+            for _ in range(TRIES):
+                assert await door.post(path, body, content_type, chunked=chunked) == status, name
+                told[name] = await door.longest_ms()
+                if told[name] <= MOST_MS:
+                    break
         print(json.dumps(told, indent=1))
         assert {name: ms for name, ms in told.items() if ms > MOST_MS} == {}
 
 
 def test_no_shape_of_a_body_stops_the_loop(tmp_path: Path) -> None:
-    asyncio.run(every_shape(tmp_path, 2 * MIB))
+    """Those that took longest once: all of them, and larger, are among the slow tests."""
+    core = ("one text of emojis", "many keys", "a tool's arguments", "a form")
+    asyncio.run(every_shape(tmp_path, 2 * MIB, core))
 
 
 @pytest.mark.slow
