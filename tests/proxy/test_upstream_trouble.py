@@ -27,6 +27,7 @@ BROKEN = {
     "chunk cut": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n123",
     "last chunk missing": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n123\r\n",
     "bad chunk size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n123\r\n",
+    "a blank line first": b"\nnothing of HTTP",
     "not HTTP": b"\x15\x03\x01\x00\x02\x02\x50",
     "SSH": b"SSH-2.0-OpenSSH_9.2p1\r\n",
     "an event without a head": b"data: {}\n\n",
