@@ -41,7 +41,8 @@ class CoolingLooks:
     def __init__(self, driver: GateDriver, client: UpstreamClient, kind: EngineKind) -> None:
         self._driver = driver
         self._client = client
-        self._kind = kind
+        self.kind = kind
+        """Serving the model, where the engines have but one."""
         self.credentials: list[tuple[str, str]] = []
         self.engines: tuple[str, ...] = ()
         """Their addresses; where there are several, they are replicas of those names."""
@@ -111,7 +112,7 @@ class CoolingLooks:
         }
 
     async def _count(self, engine: str) -> int | None:
-        call = self._kind.metrics
+        call = self.kind.metrics
         assert call is not None
         try:
             answer = await self._client.ask(
@@ -125,4 +126,4 @@ class CoolingLooks:
             return None
         if answer.status != 200:
             return None
-        return self._kind.busy(read_samples(answer.body, self._kind.gauges))
+        return self.kind.busy(read_samples(answer.body, self.kind.gauges))

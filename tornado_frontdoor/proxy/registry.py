@@ -79,6 +79,8 @@ class UpstreamRegistry:
                 upstream.change(wanted, settings.gpu, settings.groups_of(key))
                 if upstream.engine is not None and wanted.sleep is not None:
                     self._tell_engine(upstream, settings)
+            names = [m.served_name for m in settings.models.values() if m.upstream == key]
+            upstream.serves(names)
             current[key] = upstream
         self.client.trust(
             {url: one.tls for one in settings.upstreams.values() if one.tls for url in one.urls}

@@ -138,6 +138,13 @@ class Upstream:
         gates = (self.keeper.gate, self.side_door.gate)
         return not any(gate.in_flight or gate.cooling or gate.queued for gate in gates)
 
+    def serves(self, models: Sequence[str]) -> None:
+        """Take the names of its models: some engines tell their counts for each."""
+        if self._looks is not None:
+            kind, names = kinds()[self.settings.engine], sorted(set(models))
+            # Of several models no count tells for all: then the limit decides.
+            self._looks.kind = kind.serving(names[0]) if len(names) == 1 else kind
+
     def _tell_looks(self) -> None:
         if self._looks is not None:
             self._looks.engines = tuple(self._found) or self.settings.urls
