@@ -6,9 +6,11 @@ after that, and later ones less and less often.
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from tornado_frontdoor.core.cooling_count import CoolingCount
 from tornado_frontdoor.core.request import Ticket
+from tornado_frontdoor.engines import kinds
 from tornado_frontdoor.engines.base import EngineKind
 from tornado_frontdoor.proxy.curl.client import Transfer, UpstreamClient, UpstreamFailed
 from tornado_frontdoor.proxy.engine.prometheus_text import read_samples
@@ -38,20 +40,28 @@ class _Look:
 class CoolingLooks:
     """Looks at the engines of one gate, from when a slot has cooled for a while until none does."""
 
-    def __init__(self, driver: GateDriver, client: UpstreamClient, kind: EngineKind) -> None:
+    def __init__(self, driver: GateDriver, client: UpstreamClient) -> None:
         self._driver = driver
         self._client = client
-        self.kind = kind
-        """Serving the model, where the engines have but one."""
-        self.credentials: list[tuple[str, str]] = []
-        self.engines: tuple[str, ...] = ()
+        self._kind: EngineKind | None = None
+        self._credentials: list[tuple[str, str]] = []
+        self._engines: tuple[str, ...] = ()
         """Their addresses; where there are several, they are replicas of those names."""
         self._looks: dict[str, _Look] = {}
         self._gap_s = GAP_S
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        if kind.metrics is not None:
-            driver.on_cooling = self._arm
+        driver.on_cooling = self._arm
+
+    def know(
+        self, kind: str, models: Sequence[str], engines: tuple[str, ...], api_key: str | None
+    ) -> None:
+        """Take what engines they are, where, and what they serve."""
+        of_any, names = kinds()[kind], sorted(set(models))
+        # Of several models no count tells for all: then the limit decides.
+        self._kind = of_any.serving(names[0]) if len(names) == 1 else of_any
+        self._engines = engines
+        self._credentials = [("Authorization", f"Bearer {api_key}")] if api_key else []
 
     async def close(self) -> None:
         """Look no more."""
@@ -82,8 +92,8 @@ class CoolingLooks:
             self._gap_s = min(LONGEST_GAP_S, 1.5 * self._gap_s)
 
     async def _look_at_all(self) -> None:
-        for engine in self.engines:
-            name = engine if len(self.engines) > 1 else None
+        for engine in self._engines:
+            name = engine if len(self._engines) > 1 else None
             cooling = self._driver.cooling_at(name)
             if not cooling:
                 self._looks.pop(engine, None)
@@ -112,18 +122,20 @@ class CoolingLooks:
         }
 
     async def _count(self, engine: str) -> int | None:
-        call = self.kind.metrics
-        assert call is not None
+        kind = self._kind
+        if kind is None or kind.metrics is None:
+            return None
+        call = kind.metrics
         try:
             answer = await self._client.ask(
                 call.method,
                 engine + call.path,
                 timeout_s=LOOK_TIMEOUT_S,
-                headers=self.credentials,
+                headers=self._credentials,
                 limit_bytes=LIMIT_BYTES,
             )
         except UpstreamFailed:
             return None
         if answer.status != 200:
             return None
-        return self.kind.busy(read_samples(answer.body, self.kind.gauges))
+        return kind.busy(read_samples(answer.body, kind.gauges))

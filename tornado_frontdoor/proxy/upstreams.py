@@ -22,7 +22,6 @@ from tornado_frontdoor.core.request import (
     WakeTerms,
 )
 from tornado_frontdoor.core.standing import NOTHING, Said, StandingOrder
-from tornado_frontdoor.engines import kinds
 from tornado_frontdoor.proxy.callers import affinity_of
 from tornado_frontdoor.proxy.cooling_looks import CoolingLooks
 from tornado_frontdoor.proxy.curl.client import Receiver, Transfer, UpstreamCall, UpstreamClient
@@ -76,9 +75,9 @@ class Upstream:
         self._found: Sequence[str] = ()
         self._discovery: Discovery | None = None
         self._looks: CoolingLooks | None = None
+        self._models: Sequence[str] = ()
         if keeper is None:
-            self._looks = CoolingLooks(self.keeper, client, kinds()[settings.engine])
-            self._tell_looks()
+            self._looks = CoolingLooks(self.keeper, client)
         self._discover()
         self.side_door = GateDriver(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
         self.engine: EngineExecutor | None = None
@@ -140,16 +139,13 @@ class Upstream:
 
     def serves(self, models: Sequence[str]) -> None:
         """Take the names of its models: some engines tell their counts for each."""
-        if self._looks is not None:
-            kind, names = kinds()[self.settings.engine], sorted(set(models))
-            # Of several models no count tells for all: then the limit decides.
-            self._looks.kind = kind.serving(names[0]) if len(names) == 1 else kind
+        self._models = models
+        self._tell_looks()
 
     def _tell_looks(self) -> None:
         if self._looks is not None:
-            self._looks.engines = tuple(self._found) or self.settings.urls
-            key = self.api_key
-            self._looks.credentials = [] if key is None else [("Authorization", f"Bearer {key}")]
+            engines = tuple(self._found) or self.settings.urls
+            self._looks.know(self.settings.engine, self._models, engines, self.api_key)
 
     # Requests
 
@@ -286,7 +282,6 @@ class Upstream:
             LOG.warning("upstreams.%s.engine changes with the next start", settings.key)
         self.settings = settings
         self.api_key = settings.read_api_key()
-        self._tell_looks()
         self.keeper.gate.key = settings.key
         wake = wake_limits_of(settings, pool, groups)
         if (wake is None) != (self.engine is None):
