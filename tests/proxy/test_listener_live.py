@@ -291,7 +291,7 @@ def test_an_unknown_model_is_a_404_that_costs_nothing(fields: dict[str, str]) ->
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("name", ["claude-\ud800", "claude-" + "x" * 9000, "claude-\u2028\x00"])
+@pytest.mark.parametrize("name", ["claude-\ud800", "claude-" + "x" * 900, "claude-\u2028\x00"])
 def test_a_name_of_any_characters_is_served_by_its_pattern(name: str) -> None:
     """It goes into the access line, where it must not break anything, nor take megabytes."""
 
