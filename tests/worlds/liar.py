@@ -52,7 +52,8 @@ class Liar:
         assert task is not None
         self._tasks.append(task)
         with contextlib.suppress(
-            asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError
+            *(asyncio.IncompleteReadError, asyncio.LimitOverrunError),
+            *(ConnectionError, asyncio.CancelledError),
         ):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
