@@ -11,7 +11,7 @@ STATUS_FIELDS = {
     *("url", "models", "state", "sleep_depth", "running", "sleeping", "wake_in_progress"),
     *("wake_step", "last_activity_s", "sleep_support", "in_flight", "cap", "queued", "queue"),
     *("wakes_total", "estimated_wake_seconds", "sleep_fault", "oldest_wait_s", "cooling"),
-    *("slots", "since_s", "can_sleep"),
+    *("slots", "since_s", "can_sleep", "canary"),
     *("waits_for", "makes_room", "replicas", "orders", "transition_s", "wake_steps"),
     *("returns", "queue_timeout_s"),
 }
