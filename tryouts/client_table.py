@@ -56,8 +56,8 @@ CLIENTS = (
         "anthropic",
         structured=TOOL_VALUE,
     ),
-    TriedClient("LiteLLM, OpenAI", "litellm_both.py", ("litellm",), "openai"),
-    TriedClient("LiteLLM, Anthropic", "litellm_both.py", ("litellm",), "anthropic"),
+    TriedClient("LiteLLM, OpenAI", "litellm_both.py", ("litellm", "tenacity"), "openai"),
+    TriedClient("LiteLLM, Anthropic", "litellm_both.py", ("litellm", "tenacity"), "anthropic"),
     TriedClient("Agents SDK, chat", "openai_agents.py", ("openai-agents",), "chat"),
     TriedClient("Agents SDK, responses", "openai_agents.py", ("openai-agents",), "responses"),
     TriedClient(
