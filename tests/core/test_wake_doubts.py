@@ -13,9 +13,18 @@ from tornado_frontdoor.core.decisions import (
     Verdict,
     WakeEnded,
 )
+from tornado_frontdoor.core.wake.operator_requests import SILENT
 from tornado_frontdoor.core.wake.policy import Backoff
 from tornado_frontdoor.engines import vllm
-from tornado_frontdoor.engines.base import PROBE, PROBE_IDLE, VERIFY_AWAKE, Report, Seen, StepResult
+from tornado_frontdoor.engines.base import (
+    PROBE,
+    PROBE_IDLE,
+    VERIFY_ASLEEP,
+    VERIFY_AWAKE,
+    Report,
+    Seen,
+    StepResult,
+)
 
 
 @pytest.fixture
@@ -49,6 +58,49 @@ def test_an_operator_who_is_overruled_is_told_so(scene):
     assert of(site, Answered) == [Answered("sleep", Verdict.BUSY, overruled, 1)]
     scene.pass_s(20.0)
     assert of(site, Answered)[1:] == [Answered("sleep", Verdict.DONE, "", 2)]
+
+
+@pytest.mark.parametrize(
+    ("asleep", "level", "step"),
+    [
+        *((1, None, step) for step in (PROBE, VERIFY_AWAKE)),
+        *((2, None, step) for step in (PROBE, VERIFY_AWAKE)),
+        *((0, level, VERIFY_ASLEEP) for level in (1, 2)),
+    ],
+)
+def test_an_operator_is_answered_once_the_longest_look_was_in_vain(scene, asleep, level, step):
+    """Before the first step, or after the last one: an engine may be silent for ever."""
+    site = scene.site(asleep=asleep)
+    befalls(site, "hang", step)
+    order = site.gate.wake_now if level is None else lambda: site.gate.sleep_now(level)
+    site.call(order)
+    name = "wake" if level is None else "sleep"
+    scene.wait_for(lambda: of(site, Answered) != [], within_s=300.0)
+    assert of(site, Answered) == [Answered(name, Verdict.FAILED, SILENT, level)]
+    site.door.rule = None
+    scene.pass_s(300.0)
+    assert len(of(site, Answered)) == 1
+
+
+def test_an_operator_is_answered_where_nobody_knows_the_state(scene):
+    site = scene.site(settled=False)
+    befalls(site, "hang", PROBE)
+    site.call(site.gate.wake_now)
+    assert scene.wait_for(lambda: of(site, Answered) != []) < 90.0
+    assert of(site, Answered) == [Answered("wake", Verdict.FAILED, SILENT)]
+    assert site.gate.state is EngineState.UNKNOWN
+
+
+def test_a_wake_of_an_earlier_front_door_outlasts_any_silence(scene):
+    """It is nobody's order: the engine is half awake and has to get there."""
+    site = scene.site(asleep=2)
+    befalls(site, "hang", VERIFY_AWAKE)
+    site.call(site.gate.wake_now)
+    scene.wait_for(lambda: site.gate.wake_step == VERIFY_AWAKE.label)
+    scene.restart()
+    befalls(site, "hang", PROBE)
+    scene.pass_s(200.0)
+    assert site.gate._wake._requests.wake
 
 
 def test_busy_names_what_it_is_busy_with(scene):

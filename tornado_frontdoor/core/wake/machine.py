@@ -48,8 +48,8 @@ from tornado_frontdoor.core.decisions import (
 from tornado_frontdoor.core.request import WakeTerms
 from tornado_frontdoor.core.standing import NOTHING, Standing
 from tornado_frontdoor.core.wake.known_good import NOTHING_KNOWN
-from tornado_frontdoor.core.wake.observed import EngineEvent, ObservedEngine
-from tornado_frontdoor.core.wake.operator_requests import OperatorRequests, sleep_answer
+from tornado_frontdoor.core.wake.observed import LONGEST_PATIENCE, EngineEvent, ObservedEngine
+from tornado_frontdoor.core.wake.operator_requests import SILENT, OperatorRequests, sleep_answer
 from tornado_frontdoor.core.wake.policy import (
     NEVER,
     Backoff,
@@ -662,6 +662,8 @@ class WakeStateMachine:
 
     def _read(self, report: Report) -> EngineEvent:
         in_use = self.state is AWAKE and self._inside > 0 and not self._suspected
+        if report.ending is StepResult.TIMED_OUT and self.engine.patience == LONGEST_PATIENCE:
+            self._leave_off_waiting()
         reading = self.engine.read(self._kind, report, in_use=in_use)
         self.engine = reading.engine
         self._note(reading.note)
@@ -868,6 +870,12 @@ class WakeStateMachine:
     def _note(self, text: str) -> None:
         if text:
             self._orders.append(Note(text))
+
+    def _leave_off_waiting(self) -> None:
+        """Answer operators: the longest probe was in vain, and any number may be."""
+        if self._woken_by:  # else an earlier front door began it, and nobody waits
+            self._answer_wake(Verdict.FAILED, SILENT)
+        self._answer_sleep(Verdict.FAILED, SILENT)
 
     def _answer_wake(self, verdict: Verdict, why: str = "") -> None:
         if self._requests.wake:

@@ -1,4 +1,7 @@
-"""What operators ask for, each answered once: by what came of it, or at once. Values only."""
+"""What operators ask for, each answered once: by what came of it, or at once. Values only.
+
+An engine that is silent for longer than any probe may take is an answer, too.
+"""
 
 from collections.abc import Set
 from typing import NamedTuple
@@ -10,6 +13,9 @@ from tornado_frontdoor.engines.base import STOPPED
 
 _ASLEEP = (EngineState.SLEEPING, EngineState.OFFLOADED, EngineState.STOPPED)
 _BROKEN = (EngineEvent.FAILED, EngineEvent.LOST)
+
+SILENT = "the engine does not answer when asked for its state: some call blocks it, or it is hung"
+"""Told when even a probe of the longest limit was not answered: what comes of it is not known."""
 
 
 class OperatorRequests(NamedTuple):
