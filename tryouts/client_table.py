@@ -59,7 +59,14 @@ CLIENTS = (
     TriedClient("LiteLLM, OpenAI", "litellm_both.py", ("litellm", "tenacity"), "openai"),
     TriedClient("LiteLLM, Anthropic", "litellm_both.py", ("litellm", "tenacity"), "anthropic"),
     TriedClient("Agents SDK, chat", "openai_agents.py", ("openai-agents",), "chat"),
-    TriedClient("Agents SDK, responses", "openai_agents.py", ("openai-agents",), "responses"),
+    TriedClient(
+        "Agents SDK, responses",
+        "openai_agents.py",
+        ("openai-agents",),
+        "responses",
+        # Where the stand-in speaks of tools, it is in the two other dialects.
+        ("plain", "stream", "structured", "refused", "asleep", "unknown", "left", "dies"),
+    ),
     TriedClient(
         "Instructor, OpenAI", "instructor_both.py", ("instructor",), "openai", ("structured",)
     ),
