@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -39,6 +40,7 @@ from tryouts.client_table import (
 from tryouts.llama import ask
 
 PATIENCE_S = 120.0
+ARCHITECTURE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), "x64")
 
 
 # One cell
@@ -228,7 +230,10 @@ def install(client: TriedClient, folder: Path) -> list[str]:
 
 def agent(client: TriedClient, folder: Path) -> list[str]:
     """Return the command that lets our program run a command of the client's."""
-    told = (f"CODER={folder / client.binary}", f"CODER_SAYS={SAID}")
+    # Its package would put the program for this platform there by a script, which does not run.
+    platforms = folder.parent.glob(f"{client.binary}-linux-{ARCHITECTURE}/bin/{client.binary}")
+    binary = next(platforms, folder / client.binary)
+    told = (f"CODER={binary}", f"CODER_SAYS={SAID}")
     return ["env", *told, sys.executable, str(PROGRAMS / client.program)]
 
 
@@ -236,9 +241,13 @@ def version_of(client: TriedClient, command: list[str]) -> str:
     """Return the version of the client's first package."""
     package = re.split(r"[<=\[]|(?<=.)@", client.packages[0])[0]
     if client.binary:
-        bin_ = Path(command[1].removeprefix("CODER=")).parent
-        command = ["node", str(bin_.parent.parent / "x")]
-        command = command if client.is_node else [str(bin_ / "python")]
+        program = Path(command[1].removeprefix("CODER="))
+        home = next(
+            one
+            for one in program.parents
+            if (one / "bin" / "python").exists() or (one / "node_modules").exists()
+        )
+        command = ["node", str(home / "x")] if client.is_node else [str(home / "bin" / "python")]
     if client.is_node:
         found = Path(command[1]).parent / "node_modules" / package / "package.json"
         return str(json.loads(found.read_text())["version"])
