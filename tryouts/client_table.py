@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 PROGRAMS = Path(__file__).parent / "client_programs"
 SAID = "The quick brown fox."
+UNASKED = "w0 w1 w2 w3 w4 w5 w6 w7"
+"""What the stand-in says that is ordered nothing."""
 VALUE = {"city": "Oslo", "degrees": 7}
 CALL = ["weather", {"city": "Oslo"}]
 Told = dict[str, Any]
@@ -107,6 +109,8 @@ def order(**knobs: object) -> str:
 
 def prompt_of(client: TriedClient, column: str) -> str:
     """Return what the client is to ask."""
+    if client.binary:  # some wrap it in words, or quotes, of their own
+        return "Say it."
     match column:
         case "tools":
             return order(tool_calls=[{"name": CALL[0], "arguments": CALL[1]}])

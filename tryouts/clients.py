@@ -29,6 +29,7 @@ from tryouts.client_table import (
     PROGRAMS,
     REAL,
     SAID,
+    UNASKED,
     Told,
     Tried,
     TriedClient,
@@ -233,7 +234,7 @@ def agent(client: TriedClient, folder: Path) -> list[str]:
     # Its package would put the program for this platform there by a script, which does not run.
     platforms = folder.parent.glob(f"{client.binary}-linux-{ARCHITECTURE}/bin/{client.binary}")
     binary = next(platforms, folder / client.binary)
-    told = (f"CODER={binary}", f"CODER_SAYS={SAID}")
+    told = (f"CODER={binary}", f"CODER_SAYS={UNASKED}", f"CODER_TOLD={SAID}")
     return ["env", *told, sys.executable, str(PROGRAMS / client.program)]
 
 

@@ -68,7 +68,7 @@ def plain(address, model, prompt):
         print(said, file=sys.stderr)
     answers = [line.strip() for line in said.splitlines()]
     if os.environ["CODER_SAYS"] in answers:
-        return {"said": os.environ["CODER_SAYS"]}
+        return {"said": os.environ["CODER_TOLD"]}
     return {"error": f"ended with {done.returncode}: {' / '.join(a for a in answers if a)[-400:]}"}
 
 
