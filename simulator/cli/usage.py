@@ -79,13 +79,14 @@ What would this traffic meet before an engine with this cap and this queue?
 Usage:
   frontdoor simulate --cap N --queue N [options]
   frontdoor simulate --config FILE [--cap N] [--queue N] [options]
-  frontdoor simulate --world FILE [--duration S] [--turns] [--reps N] [--seed N] [--json]
+  frontdoor simulate --world FILE [options]
 
 With --config it is that configuration: its slots, cap, queue, timeout and idle tiers. With --log as
 well: what would this configuration have done with last Tuesday?
 
 With --world it is several models that share GPUs: a whole configuration, with a [traffic.MODEL]
-table for each model that is asked for; conf/worlds/several-models.toml is one.
+table for each model that is asked for; conf/worlds/several-models.toml is one. It goes with
+--duration, --turns, --reps, --seed and --json.
 
 Options:
   --world FILE              The configuration, and its traffic.

@@ -334,7 +334,7 @@ def test_an_engine_under_another_name_keeps_its_cap() -> None:
     """An address has one cap, whatever it is called and however often the file changes."""
 
     async def scenario() -> None:
-        async with doorway({"hold": 1}, cap=2, queue=2) as door:
+        async with doorway({"hold": 3}, cap=2, queue=2) as door:
             wires = [await door.begin(CHAT, chat()) for _ in range(3)]
             await door.inside(2, 1)
             old = door.configuration
@@ -342,6 +342,8 @@ def test_an_engine_under_another_name_keeps_its_cap() -> None:
             door.path.write_text(new.replace('upstream = "reasoning"', 'upstream = "deep"'))
             door.app.reread()
             fourth = await door.begin(CHAT, chat())
+            (deep,) = (one for key, one in door.app.pool.current.items() if key == "deep")
+            await door.until(lambda: deep.keeper.gate.queued == 2)
             full = await door.call(CHAT, chat())
             assert full.status == 503
             assert "deep" in full.json["detail"]

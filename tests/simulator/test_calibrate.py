@@ -67,7 +67,7 @@ def test_replay_before_the_same_limits_tells_what_happened(tmp_path):
     truth = records.metrics()
     assert same.estimate("lost_share").mean == pytest.approx(truth["lost_share"], abs=0.01)
     assert same.estimate("wait_mean_s").mean == pytest.approx(truth["wait_mean_s"], rel=0.03)
-    assert wider.estimate("lost_share").mean < 0.5 * truth["lost_share"]
+    assert wider.estimate("lost_share").mean < 0.6 * truth["lost_share"]
 
 
 def test_company_is_the_mean_number_in_service_meanwhile():

@@ -35,6 +35,7 @@ GRID: Mapping[str, tuple[float, ...]] = {
     "stay_factor": (1.0, 3.0, 10.0),
     "max_turn_wait_s": (30.0, 60.0, 120.0),
 }
+OPTIONS = {"--world", "--duration", "--turns", "--reps", "--seed", "--json"}
 _NUMBERS = ("rate", "tokens_per_s", "slowdown")
 _TRIPLES = ("fall_s", "wake_s")
 _TEXTS = ("service", "tokens", "log")
@@ -42,6 +43,11 @@ _TEXTS = ("service", "tokens", "log")
 
 def run(given: Mapping[str, Any]) -> int:
     """Carry out `simulate --world`; returns 0. Raises UsageError."""
+    strange = [
+        name for name, value in given.items() if value and name[:2] == "--" and name not in OPTIONS
+    ]
+    if strange:
+        raise UsageError([f"{name} does not go with --world" for name in strange])
     options = OptionParser(given)
     duration_s = options.take("--duration", parsers.above(0), 3600.0)
     seed = options.take("--seed", parsers.whole(0), 1)
