@@ -136,6 +136,13 @@ async def hold_the_slot(door: Cell) -> asyncio.StreamWriter:
     return writer
 
 
+async def let_go(writer: asyncio.StreamWriter) -> None:
+    """Leave, and give the slot back by that."""
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
 async def put_to_sleep(door: Cell) -> None:
     """Have an operator put the engine to sleep."""
     for _ in range(100):  # it is known only once it was looked at
@@ -162,7 +169,7 @@ async def cell(
                 trying = group.create_task(running())
                 over = partial(refused_or_done, door, trying)
                 await door.until(over, "a refusal", PATIENCE_S)
-                writer.close()
+                await let_go(writer)
             told = trying.result()
         else:
             if column == "asleep":

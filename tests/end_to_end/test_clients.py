@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,15 @@ def test_the_page_has_a_row_for_each_client_and_a_note_for_what_is_wrong() -> No
     text = page([Tried("a client", "1.2", cells)], "the stand-in")
     assert "| a client 1.2 | yes | yes |  | yes | yes | yes | yes | yes | no (1) |" in text
     assert "1. a client, dies: takes the part for the whole" in text
+
+
+def test_the_table_of_the_docs_has_a_row_for_each_client_and_all_columns() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
+    table = [line for line in text.splitlines() if line.startswith("| ")]
+    assert any(line.endswith(f"| {' | '.join(COLUMNS)} |") for line in table)
+    missing = [
+        one.name for one in CLIENTS if not any(row.startswith(f"| {one.name} ") for row in table)
+    ]
+    assert not missing
+    explained = [name for name in COLUMNS if f"| `{name}` | " in text]
+    assert explained == list(COLUMNS)
