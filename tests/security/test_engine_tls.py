@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import ssl
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,11 @@ def test_a_probe_trusts_the_same_and_says_which_setting_is_missing() -> None:
             assert found.models
             with pytest.raises(Unasked, match="ca_file"):
                 await asyncio.to_thread(survey, url)
+        async with TlsEngine(asks=True) as url:
+            with pytest.raises(Unasked, match="client_cert"):
+                await asyncio.to_thread(survey, url, None, TlsFiles(ONE))
+            found = await asyncio.to_thread(survey, url, None, TlsFiles(ONE, TWO, TWO_KEY))
+            assert found.models
 
     asyncio.run(scenario())
 
@@ -129,6 +136,13 @@ UPSTREAM = '[upstreams.a]\nurl = "{url}"\n{settings}\n[models.a]\nupstream = "a"
             f'client_cert = "{TWO}"\nclient_key = "{KEY}"',
             "cannot be used: key values mismatch",
         ),
+        ("https://a:1", 'ca_file = "pipe.pem"', "a.ca_file: {}/pipe.pem is no regular file"),
+        ("https://a:1", 'api_key_file = "pipe.pem"', "a.api_key_file: pipe.pem is no regular file"),
+        (
+            "https://a:1",
+            f'client_cert = "{TWO}"\nclient_key = "secret.key"',
+            "{}/secret.key has a passphrase",
+        ),
         ("https://a:1", f'client_key = "{KEY}"', "upstreams.a.client_cert: is required beside"),
         (
             "http://a:1",
@@ -141,6 +155,10 @@ def test_files_that_cannot_be_used_are_faults(
     url: str, settings: str, said: str, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.pem").write_text("")
+    os.mkfifo(tmp_path / "pipe.pem")
+    secret = (*("openssl", "pkey", "-aes128", "-passout", "pass:x"), *("-in", str(TWO_KEY)))
+    if "secret.key" in settings:
+        subprocess.run((*secret, "-out", str(tmp_path / "secret.key")), check=True)
     path = tmp_path / "frontdoor.toml"
     path.write_text(UPSTREAM.format(url=url, settings=settings))
     with pytest.raises(ConfigError) as refused:

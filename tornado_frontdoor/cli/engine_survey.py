@@ -143,9 +143,9 @@ class _Asker:
                 raise Unasked(told, wants_key=wants_key) from None
         except URLError as error:
             gone = isinstance(error.reason, ConnectionRefusedError)
-            raise Unasked(_network_fault(error.reason), answered=not gone) from None
+            raise Unasked(_network_fault(error.reason, self._url), answered=not gone) from None
         except (OSError, HTTPException) as error:
-            raise Unasked(_network_fault(error)) from None
+            raise Unasked(_network_fault(error, self._url)) from None
 
     def json(self, path: str) -> dict[str, Any]:
         """Return an object, or an empty one where there is none to be had."""
@@ -174,7 +174,10 @@ def _status_fault(status: int, headers: Mapping[str, str]) -> str:
     return f"the engine answers /v1/models with status {status}"
 
 
-def _network_fault(reason: object) -> str:
+def _network_fault(reason: object, url: str) -> str:
+    asked = isinstance(reason, ssl.SSLError) and "CERTIFICATE_REQUIRED" in str(reason)
+    if asked or (isinstance(reason, ConnectionResetError) and url.startswith("https:")):
+        return "it lets nobody in without a certificate of ours: see upstreams.NAME.client_cert"
     for kind, told in _NETWORK_FAULTS:
         if isinstance(reason, kind):
             return told

@@ -1,9 +1,10 @@
 """Engines behind TLS: whose word is taken that it is they, and what they are shown of us."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from ssl import SSLContext, SSLError, create_default_context
+from stat import S_ISREG
 from typing import NamedTuple
 
 
@@ -19,19 +20,37 @@ class TlsFiles(NamedTuple):
     def context(self) -> SSLContext:
         """Return them as Python's own clients want them; raises ValueError that names a file."""
         context = create_default_context()
-        for file, read in (
-            (self.ca_file, context.load_verify_locations),
-            (self.client_cert, partial(context.load_cert_chain, keyfile=self.client_key)),
-        ):
-            try:
-                if file is not None:
-                    read(file)
-            except SSLError as error:
-                reason = (error.reason or "no certificate in it").lower().replace("_", " ")
-                raise ValueError(f"{file} cannot be used: {reason}") from error
-            except OSError as error:
-                raise ValueError(f"{file} cannot be read: {error.strerror}") from error
+        if self.ca_file is not None:
+            _read(self.ca_file, context.load_verify_locations)
+        if self.client_cert is not None:
+            key = self.client_key or self.client_cert
+            password = partial(_no_passphrase, key)
+            if key != self.client_cert:
+                _read(key, _nothing)
+            _read(
+                self.client_cert, partial(context.load_cert_chain, keyfile=key, password=password)
+            )
         return context
+
+
+def _nothing(_: Path) -> None:
+    pass
+
+
+def _no_passphrase(key: Path) -> str:
+    raise ValueError(f"{key} has a passphrase, and nobody is there to type it")
+
+
+def _read(file: Path, read: Callable[[Path], None]) -> None:
+    try:
+        if not S_ISREG(file.stat().st_mode):  # a pipe would keep everybody waiting
+            raise ValueError(f"{file} is no regular file")
+        read(file)
+    except SSLError as error:
+        reason = (error.reason or "no certificate in it").lower().replace("_", " ")
+        raise ValueError(f"{file} cannot be used: {reason}") from error
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def tls_faults(files: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
