@@ -310,6 +310,14 @@ class TestTwoBudgets:
         held.pause(limit_s, 3.0)
         assert held.next_deadline() == deadline_s
 
+    def test_who_leaves_in_a_hold_is_known_to_have_been_held(self) -> None:
+        busy, caller = line(), Ticket()
+        come(busy, 0.0)
+        busy.arrive(caller, 1.0)
+        busy.pause(30.0, 3.0)
+        busy.finish(caller, 7.0)
+        assert caller.paused_s == 4.0
+
     def test_a_shorter_hold_is_for_newcomers_and_who_waits_keeps_what_was_promised(self) -> None:
         held = line(cap=2, queue=2)
         held.pause(25.0, 0.0)

@@ -1,12 +1,22 @@
 """A first token that is compared with what it was while the engine was known to be good."""
 
 import json
+from random import Random
 
 import pytest
-from test_wake_canary import ASLEEP, AWAKE, Hand
+from test_wake_canary import ASLEEP, AWAKE, LIMITS, Hand
 
-from tornado_frontdoor.core.decisions import Decision, EngineState, Remember
+from tornado_frontdoor.core.decisions import (
+    Decision,
+    EngineState,
+    JournalEntry,
+    Remember,
+    SleepDepth,
+)
+from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig
+from tornado_frontdoor.core.request import Ticket, UpstreamKey
 from tornado_frontdoor.core.wake.known_good import CanaryResult, KnownGood, differs
+from tornado_frontdoor.engines import vllm
 from tornado_frontdoor.engines.base import (
     CANARY,
     PROBE,
@@ -157,6 +167,34 @@ class TestMachine:
                 hand.answer(step, AWAKE if step.probes else None)
         assert labels.index("reload_weights") < labels.index("canary")
         assert hand.gate.proof == proof | {"last": "matched", "detail": None, "quarantined": False}
+
+    @pytest.mark.parametrize("comes", ["before the next try", "in the next try"])
+    def test_nobody_is_held_for_longer_as_a_garbage_engine_is_tried_with_new_weights(self, comes):
+        hand, caller = self.garbage_after_a_wake(), Ticket()
+        if comes == "before the next try":
+            hand.take([*hand.gate.arrive(caller)])
+        while hand.gate.sleep_depth is not SleepDepth.OFFLOADED:
+            if hand.asked is None:
+                hand.pass_time()
+            else:
+                hand.answer(hand.asked.step, AWAKE)
+        if comes == "in the next try":
+            hand.take([*hand.gate.arrive(caller)])
+        assert hand.gate.queued == 1
+        assert caller.promised_s == LIMITS.hold_sleeping_s
+
+    def test_who_came_before_the_first_canary_after_a_start_is_held_for_no_longer_by_garbage(self):
+        hand, caller = self.awake(), Ticket()
+        memory = JournalEntry(None, 0, True, AWAKE.process, FOUR)
+        nap = SleepConfig(kind=vllm.KIND, limits=LIMITS, memory=memory)
+        limits = AdmissionLimits(cap=2, queue=2, queue_timeout_s=30)
+        hand.gate = Gate(UpstreamKey("text"), limits, hand.clock, Random(1), nap)
+        hand.take([*hand.gate.arrive(caller)])
+        hand.pass_time()
+        hand.answer(PROBE, AWAKE)
+        self.say(hand, FirstToken("!", -9.0))
+        assert hand.gate.sleep_depth is SleepDepth.OFFLOADED
+        assert caller.promised_s == LIMITS.hold_sleeping_s
 
     def test_an_operator_may_say_that_it_is_right_as_it_is(self):
         hand = self.garbage_after_a_wake()

@@ -208,6 +208,8 @@ def test_all_waiters_leave_in_mid_wake_and_nothing_is_left_of_them(
                 wire.leave()
             await door.at_rest()
             assert door.outcomes == ["client_gone_queued"] * 8
+            held = [(line["held_s"], line["waited_s"]) for line in door.lines]
+            assert all(0 < held_s <= waited_s for held_s, waited_s in held), held
             assert door.state() == "waking"
             wire = await door.begin(CHAT, chat_with())
             await door.inside(0, 1)

@@ -227,6 +227,7 @@ class AdmissionController:
             assert self._used >= 0
         elif state is _QUEUED:
             del self._queue[ticket.number]
+            ticket.paused_s = self._paused_s(now) - ticket.paused_mark_s
         elif state is _COOLING:
             self._let_go(ticket)
         else:

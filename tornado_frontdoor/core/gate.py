@@ -446,7 +446,7 @@ class Gate(GateReader):
     def _match_capacity(self, wake: WakeStateMachine, now: float) -> Sequence[AdmissionEvent]:
         """Let capacity be 0 unless the engine is awake and stays so. That joins the two."""
         leaves = self.makes_room or wake.standing.asleep
-        depth = SleepDepth.SLEEPING if leaves else wake.depth
+        depth = SleepDepth.SLEEPING if leaves else wake.hold_depth
         if depth is None:
             return self._admission.resume(now)
         hold_s = wake.policy.hold_s(depth)  # a promise to newcomers: admission keeps earlier ones

@@ -99,7 +99,8 @@ class Ticket:
     """One request's place in one gate; `weight` is the number of slots it takes (>= 1).
 
     Only the AdmissionController writes to it. `number` is its order of arrival at the gate;
-    `promised_s` is how long it may wait for wakes, `paused_s` how long it had when its limit came;
+    `promised_s` is how long it may wait for wakes, `paused_s` how long it had when its limit came
+    or it left;
     `replica` names the engine that was picked for it, where there are several, `affinity` (the
     driver's) what it has in common with others that should be on the same one; `caller`, `terms`
     and `request_id` are the driver's too; None are the usual terms, and a caller of whom nothing is

@@ -188,6 +188,8 @@ class ProxiedRequest:
         record = self.record
         if self._transfer is None:
             if self._lease.on_decision is not None:
+                self._lease.close(Outcome.CLIENT_GONE_QUEUED)
+                record.held_s = self._lease.ticket.paused_s
                 record.waited_s = monotonic() - self._lease.ticket.arrived_s
             record.cause = "the client left while it waited"
             self._conclude(Outcome.CLIENT_GONE_QUEUED)

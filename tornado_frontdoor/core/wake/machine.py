@@ -278,6 +278,18 @@ class WakeStateMachine:
         return self._depth() if run is None or run.from_depth is None else run.from_depth
 
     @property
+    def hold_depth(self) -> SleepDepth | None:
+        """The depth by whose hold callers wait; None: they do not.
+
+        An engine that answered with garbage is tried again with its weights read anew: that is no
+        deeper sleep, may never end well, and is no reason to hold anybody for longer.
+        """
+        depth, engine = self.depth, self.engine
+        if depth is SleepDepth.OFFLOADED and engine.proof.quarantined and engine.level in (0, 1):
+            return SleepDepth.SLEEPING
+        return depth
+
+    @property
     def levels(self) -> frozenset[int]:
         """How deep an engine of its kind can be put to sleep."""
         return self._kind.levels
