@@ -11,7 +11,7 @@ import pytest
 from doorway import CHAT, Doorway, doorway
 from wire import chat
 
-from tornado_frontdoor.cli.live import is_wanted, line_of, read_events
+from tornado_frontdoor.cli.live import is_wanted, line_of, read_events, run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -181,3 +181,15 @@ def test_filters(outcome: str | None, model: str | None, wanted: bool) -> None:
 def test_events_are_read_as_they_are_sent() -> None:
     sent = b'id: 1\nevent: a\ndata: {"x":1}\n\n:\n\ndata: {}\n\n'
     assert list(read_events(sent.splitlines(keepends=True))) == [("a", {"x": 1}), ("message", {})]
+
+
+@pytest.mark.parametrize("name", ["bogus", "!bogus"])
+def test_tail_refuses_an_outcome_that_does_not_exist(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nobody = "http://127.0.0.1:1"
+    given = {"--admin": nobody, "top": False, "--outcome": name, "--model": None, "--json": False}
+    assert run(given) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"--outcome {name}: no request ends so; there are served, queue_full" in told.err

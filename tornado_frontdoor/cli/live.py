@@ -1,6 +1,7 @@
 """What goes on in a front door, in a terminal: `top` draws it, `tail` writes each request's end."""
 
 import json
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from time import monotonic
@@ -23,6 +24,8 @@ from tornado_frontdoor.cli.admin_client import (
     run_command,
 )
 from tornado_frontdoor.cli.straight import STRAIGHT
+from tornado_frontdoor.core.decisions import Outcome
+from tornado_frontdoor.core.printable import printable
 
 USAGE = """frontdoor top, frontdoor tail: what goes on in a front door that runs.
 
@@ -51,7 +54,14 @@ def run(arguments: Mapping[str, Any]) -> int:
     admin = arguments["--admin"]
     if arguments["top"]:
         return top(admin)
-    return tail(admin, arguments["--outcome"], arguments["--model"], as_json=arguments["--json"])
+    outcome = arguments["--outcome"]
+    labels = [one.label for one in Outcome]
+    if outcome is not None and outcome.removeprefix("!") not in labels:
+        there_are = ", ".join(labels)
+        told = f"--outcome {printable(outcome)}: no request ends so; there are {there_are}"
+        print(f"frontdoor: {told}", file=sys.stderr)
+        return 2
+    return tail(admin, outcome, arguments["--model"], as_json=arguments["--json"])
 
 
 def top(admin: str | None) -> int:
