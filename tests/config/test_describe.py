@@ -8,6 +8,7 @@ from tornado_frontdoor.config import load
 from tornado_frontdoor.config.describe import describe, describe_json, find_warnings
 
 Write = Callable[[str], Path]
+PEM = Path(__file__).parents[1] / "security/certificates/one.pem"
 
 
 def test_text_has_listeners_caps_models_and_routes(good: str, write: Write) -> None:
@@ -117,3 +118,25 @@ def test_half_of_a_queue_is_kept_for_returns_unless_it_is_said(good: str, write:
 
     assert places("queue_timeout_s = 30") == 4
     assert places("queue_timeout_s = 30\nreturn_places = 0") == 0
+
+
+def test_engines_that_are_looked_up_have_slots_at_each_address(good: str, write: Write) -> None:
+    own = 'url = "http://engine-a:8000"'
+    more = f'{own}\ndiscover = "dns"'
+    settings = load(write(good.replace(own, more).replace("slots = 8", "slots = 4")))
+    text = describe(settings)
+    assert "discover   the addresses of its name by dns, every 10 s" in text
+    assert "6 at once, 4 slots at each address, 8 queued" in text
+    told = json.loads(describe_json(settings))["upstreams"]["reasoning"]
+    assert (told["discover"], told["discover_every_s"], told["headroom"]) == ("dns", 10, None)
+
+
+def test_the_files_for_engines_behind_tls_are_told(good: str, write: Write) -> None:
+    own = 'url = "http://engine-a:8000"'
+    more = f'url = "https://engine-a:8000"\nca_file = "{PEM}"\nclient_cert = "{PEM}"\n'
+    more += f'client_key = "{PEM.with_suffix(".key")}"'
+    settings = load(write(good.replace(own, more)))
+    assert f"tls        trusted by ca_file {PEM}, shown client_cert {PEM}" in describe(settings)
+    told = json.loads(describe_json(settings))["upstreams"]
+    assert (told["reasoning"]["ca_file"], told["reasoning"]["client_cert"]) == (str(PEM), str(PEM))
+    assert told["text"]["ca_file"] is None

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from tornado_frontdoor.config.budget import BudgetLine, gpu_budget
 from tornado_frontdoor.config.settings import (
-    AdmissionSettings,
     ModelSettings,
     Settings,
     SleepSettings,
@@ -136,7 +135,9 @@ def _upstream_warnings(upstream: UpstreamSettings) -> list[str]:
 def _upstream_lines(upstream: UpstreamSettings) -> list[str]:
     return [
         f"upstream {upstream.key} at {', '.join(upstream.urls)}",
-        f"  admission  {_admission_words(upstream.admission)}",
+        *_discovery_lines(upstream),
+        *_tls_lines(upstream),
+        f"  admission  {_admission_words(upstream)}",
         f"  sleep      {_sleep_words(upstream.sleep)}",
         f"  silence    {_silence_words(upstream)}",
     ]
@@ -149,13 +150,33 @@ def _silence_words(upstream: UpstreamSettings) -> str:
     )
 
 
-def _admission_words(admission: AdmissionSettings | None) -> str:
+def _discovery_lines(upstream: UpstreamSettings) -> Iterator[str]:
+    if upstream.discover is not None:
+        every_s = upstream.discover_every_s
+        yield f"  discover   the addresses of its name by {upstream.discover}, every {every_s:g} s"
+
+
+def _tls_lines(upstream: UpstreamSettings) -> Iterator[str]:
+    told = []
+    if upstream.ca_file is not None:
+        told.append(f"trusted by ca_file {upstream.ca_file}")
+    if upstream.client_cert is not None:
+        told.append(f"shown client_cert {upstream.client_cert}")
+    if told:
+        yield f"  tls        {', '.join(told)}"
+
+
+def _admission_words(upstream: UpstreamSettings) -> str:
+    admission = upstream.admission
     if admission is None:
         return "uncapped"
-    return (
-        f"{admission.cap} of {admission.slots} slots ({admission.headroom} left to operators), "
-        f"{admission.queue} queued for at most {admission.queue_timeout_s:g} s"
-    )
+    if upstream.discover is not None:
+        slots = f"{admission.cap} at once, {admission.slots} slots at each address"
+    else:
+        slots = (
+            f"{admission.cap} of {admission.slots} slots ({admission.headroom} left to operators)"
+        )
+    return f"{slots}, {admission.queue} queued for at most {admission.queue_timeout_s:g} s"
 
 
 def _sleep_words(sleep: SleepSettings | None) -> str:
@@ -211,6 +232,10 @@ def _upstream_json(upstream: UpstreamSettings) -> Json:
         "url": upstream.url,
         "replicas": [{"url": one.url, "slots": one.slots} for one in upstream.replicas],
         "pick": upstream.pick,
+        "discover": upstream.discover,
+        "discover_every_s": upstream.discover_every_s if upstream.discover else None,
+        "ca_file": None if upstream.ca_file is None else str(upstream.ca_file),
+        "client_cert": None if upstream.client_cert is None else str(upstream.client_cert),
         "slots": admission.slots if admission else None,
         "cap": admission.cap if admission else None,
         "queue": admission.queue if admission else None,
@@ -218,7 +243,8 @@ def _upstream_json(upstream: UpstreamSettings) -> Json:
         "heed_client_timeouts": admission.heed_client_timeouts if admission else None,
         "fair_share": admission.fair_share if admission else None,
         "return_places": admission.places_for_returns if admission else None,
-        "headroom": admission.headroom if admission else None,
+        # Of each address, and nobody knows how many there are.
+        "headroom": admission.headroom if admission and not upstream.discover else None,
         "connect_timeout_s": upstream.connect_timeout_s,
         "read_timeout_s": upstream.read_timeout_s,
         "chunk_timeout_s": upstream.chunk_timeout_s,
