@@ -72,3 +72,17 @@ def test_a_name_that_nobody_has_is_not_found() -> None:
             assert (await door.admin("/admin/explain/nobody")).status == 404
 
     asyncio.run(scenario())
+
+
+def test_an_order_that_a_higher_one_outdoes_is_said_to_be_overruled() -> None:
+    always = ["asleep daily 00:00-24:00"]
+
+    async def scenario() -> None:
+        async with house(schedule=always, time_zone="UTC") as door:
+            assert (await door.admin("/admin/pin/text?by=alice", "POST")).status == 200
+            pinned, asleep = (await explained(door))["held_by"]
+            assert pinned == "it is pinned by operator (alice)"
+            assert asleep.startswith("it is kept asleep by schedule")
+            assert asleep.endswith(", overruled by operator")
+
+    asyncio.run(scenario())

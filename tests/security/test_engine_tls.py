@@ -21,6 +21,9 @@ ONE, KEY = CERTIFICATES / "one.pem", CERTIFICATES / "one.key"
 TWO, TWO_KEY = CERTIFICATES / "two.pem", CERTIFICATES / "two.key"
 ANSWER = json.dumps({"object": "list", "data": [{"id": "reasoning"}], "choices": []}).encode()
 
+NO_LOOKS = "probe_period_s = 3600"
+"""The first to see that it is down is a request."""
+
 
 class TlsEngine:
     """Answers everything with one body, over TLS; tells whose certificates it was shown."""
@@ -74,6 +77,45 @@ def test_an_engine_of_another_authority_gets_no_request(settings: str) -> None:
     status, line = asyncio.run(ask(settings))
     assert status == 503
     assert "certificate" in line["cause"]
+
+
+def test_why_no_connection_came_about_is_in_the_log_and_explained(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> str:
+        async with TlsEngine(asks=False) as url, doorway(url=url, upstream=NO_LOOKS) as door:
+            assert (await door.call(CHAT, chat())).status == 503
+            told = (await door.admin("/admin/explain/reasoning")).json
+            assert told["what"].startswith(f"{url}: a request could not connect: ")
+            assert "certificate" in told["what"]
+            return url
+
+    url = asyncio.run(scenario())
+    (line,) = [one for one in caplog.messages if "is down" in one]
+    assert line.startswith(f"upstreams.reasoning: {url} is down: a request could not connect: ")
+    assert "certificate" in line
+
+
+@pytest.mark.parametrize(
+    ("hold", "said"),
+    [
+        ("", "would be refused at once with 503: its engine is down"),
+        (
+            "hold_restarting_s = 0.5",
+            "would be held for its engine for at most 0.5 s, at place 1, then 503",
+        ),
+    ],
+)
+def test_a_request_for_one_that_is_down_wakes_nobody(hold: str, said: str) -> None:
+    async def scenario() -> None:
+        settings = f"{NO_LOOKS}\n{hold}"
+        async with TlsEngine(asks=False) as url, doorway(url=url, upstream=settings) as door:
+            assert (await door.call(CHAT, chat())).status == 503
+            told = (await door.admin("/admin/explain/reasoning")).json
+            assert (told["state"], told["a_request_now"]) == ("down", said)
+            assert told["expected_wait_s"] == 0
+
+    asyncio.run(scenario())
 
 
 def test_an_engine_that_asks_who_we_are_is_told() -> None:

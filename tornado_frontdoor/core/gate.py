@@ -40,7 +40,7 @@ from tornado_frontdoor.core.refusals import (
     held_refusal,
     waking_refusal,
 )
-from tornado_frontdoor.core.replicas import Engines, Replicas
+from tornado_frontdoor.core.replicas import Engines, Replicas, could_not_connect
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, WakeTerms
 from tornado_frontdoor.core.retry_after import ENDS_KNOWN, DrainRate, WakeEstimates
 from tornado_frontdoor.core.return_book import Randomness, ReturnBook
@@ -189,10 +189,10 @@ class Gate(GateReader):
 
     # What can happen to one of several engines, or to one that never sleeps
 
-    def engine_seen(self, name: str, *, up: bool) -> Sequence[Decision]:
-        """Take that an engine has answered, or that nobody listens: then nobody is sent there."""
+    def engine_seen(self, name: str, *, up: bool, why: str = "") -> Sequence[Decision]:
+        """Take that an engine has answered, or why it cannot be used: nobody is sent there then."""
         now = self._clock.now()
-        self._several().seen(name, now, up=up)
+        self._several().seen(name, now, up=up, why=why)
         return self._match_replicas(now)
 
     def drain_engine(self, name: str, *, undo: bool = False) -> Sequence[Decision]:
@@ -246,7 +246,7 @@ class Gate(GateReader):
         told = self._seat.measured(gib)
         return [*told, *self._settle(wake, (), (), now)]
 
-    def lost(self) -> Sequence[Decision]:
+    def lost(self, why: str = "") -> Sequence[Decision]:
         """Take that a connection to the engine was refused, or reset before it was made.
 
         Call it before that request's `finish`: then its slot is given to nobody else, and it can
@@ -254,7 +254,7 @@ class Gate(GateReader):
         """
         now = self._clock.now()
         wake = self._sleeper()
-        return self._settle(wake, (), wake.lost(now), now)
+        return self._settle(wake, (), wake.lost(now, could_not_connect(why)), now)
 
     def wake_now(self, by: str = "an operator") -> Sequence[Decision]:
         """Wake the engine for an operator, or whoever; `Answered` tells how it went."""

@@ -194,6 +194,15 @@ class GateReader:
         return None if self._wake is None else self._seat.trouble(self._clock.now())
 
     @property
+    def down_why(self) -> str:
+        """Why the engine, or each of several, is down; empty: it is not, or nobody knows."""
+        if self.state is not EngineState.DOWN:
+            return ""
+        if self._wake is not None:
+            return self._wake.why
+        return "; ".join(f"{one.name}: {one.why}" for one in self.replicas or () if one.why)
+
+    @property
     def makes_room(self) -> bool:
         """Whether nobody is admitted any more, so that another engine can wake."""
         return self._wake is not None and self._seat.makes_room

@@ -54,6 +54,8 @@ class EngineReplica:
     used: int = 0
     """Slots that are taken, in flight or cooling."""
     up: bool = True
+    why: str = ""
+    """What it was last seen to be down by."""
     drained: bool = False
     removed: bool = False
     probe_s: float = 0.0
@@ -68,9 +70,9 @@ class EngineReplica:
         """Be looked at next at that instant."""
         self.probe_s = at_s
 
-    def seen(self, *, up: bool) -> None:
-        """Be there, or not."""
-        self.up = up
+    def seen(self, *, up: bool, why: str) -> None:
+        """Be there, or not, and why not."""
+        self.up, self.why = up, "" if up else why
 
     def drain(self, *, undo: bool) -> None:
         """Take nobody new, or do again."""
@@ -175,11 +177,11 @@ class Replicas:
         other.take(ticket.weight)
         return True
 
-    def seen(self, name: str, now: float, *, up: bool) -> None:
+    def seen(self, name: str, now: float, *, up: bool, why: str = "") -> None:
         """Take that one has answered, or that nobody listens there."""
         replica = self._all.get(name)
         if replica is not None:
-            replica.seen(up=up)
+            replica.seen(up=up, why=why)
             replica.look_later(now + self._period_s(up=up))
 
     def drain(self, name: str, *, undo: bool = False) -> None:
@@ -221,6 +223,11 @@ class Replicas:
             ]
             return max(below or fit, key=lambda one: _score(ticket.affinity, one.name))
         return min(fit, key=lambda one: (one.used / one.slots, one.used))
+
+
+def could_not_connect(why: str) -> str:
+    """Return why an engine is down that a request could not be sent to."""
+    return f"a request could not connect{f': {why}' if why else ''}"
 
 
 def _score(key: bytes | None, name: str) -> bytes:

@@ -75,6 +75,11 @@ class GateView:
         trouble: str | None = self._view.get("wake_trouble")
         return trouble
 
+    @property
+    def down_why(self) -> str:
+        """Why the engine is down, as the owner told it."""
+        return str(self._view.get("down_why", ""))
+
     def idle_for_s(self) -> float | None:
         """Return the time since a request last came or ended, as the owner told it."""
         idle_s: float | None = self._view.get("idle_s")
@@ -98,6 +103,7 @@ def view_of(gate: Any) -> dict[str, Any]:
         "makes_room": gate.makes_room,
         "sleep_levels": sorted(gate.sleep_levels),
         "wake_trouble": gate.wake_trouble(),
+        "down_why": gate.down_why,
         "wakes_total": gate.wakes_total,
         "learned_s": gate.learned_s,
         "idle_s": gate.idle_for_s(),

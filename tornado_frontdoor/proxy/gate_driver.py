@@ -267,13 +267,13 @@ class GateDriver:
 
     # Where the gate looks after its engines
 
-    def engine_seen(self, name: str, *, up: bool) -> bool | None:
+    def engine_seen(self, name: str, *, up: bool, why: str = "") -> bool | None:
         """Tell the gate whether an engine is there; returns what it thought, None: unknown."""
         assert self.gate.replicas is not None
         known = {one.name: one.up for one in self.gate.replicas}
         if self._closed or name not in known:
             return None
-        self._carry_out(self.gate.engine_seen(name, up=up))
+        self._carry_out(self.gate.engine_seen(name, up=up, why=why))
         return known[name]
 
     def drain_engine(self, name: str, *, undo: bool) -> None:
@@ -310,9 +310,9 @@ class GateDriver:
         """Tell the gate what its engine takes of its GPUs now."""
         self._carry_out(self.gate.measured(gib))
 
-    def lost(self) -> None:
-        """Tell the gate that nobody answers at its engine's address."""
-        self._carry_out(self.gate.lost())
+    def lost(self, why: str = "") -> None:
+        """Tell the gate that a request could not connect to its engine, and why."""
+        self._carry_out(self.gate.lost(why))
 
     def wake_now(self, by: str = "an operator") -> None:
         """Tell the gate that an operator, or whoever, wants the engine awake."""

@@ -8,6 +8,7 @@ the core's (`core/replicas.py`); here are one timer and the calls.
 import asyncio
 import logging
 
+from tornado_frontdoor.core.replicas import could_not_connect
 from tornado_frontdoor.proxy.curl.client import TransferEnd, UpstreamClient, UpstreamFailed
 from tornado_frontdoor.proxy.gate_driver import GateDriver
 
@@ -38,9 +39,9 @@ class EngineHealth:
             look.cancel()
         await asyncio.gather(*self._looks, return_exceptions=True)
 
-    def refused(self, name: str) -> None:
-        """Take that a request found nobody there."""
-        self._tell(name, up=False, why="a request found nobody there")
+    def refused(self, name: str, why: str = "") -> None:
+        """Take that a request could not connect, and why, in libcurl's words where it is known."""
+        self._tell(name, up=False, why=could_not_connect(why))
         self.arm()
 
     def arm(self) -> None:
@@ -72,7 +73,7 @@ class EngineHealth:
             self._tell(name, up=answer.status != NOT_READY, why="it says that it is not ready")
 
     def _tell(self, name: str, *, up: bool, why: str) -> None:
-        was_up = self._driver.engine_seen(name, up=up)
+        was_up = self._driver.engine_seen(name, up=up, why=why)
         if was_up is None or was_up is up:
             return
         key = self._driver.gate.key

@@ -252,7 +252,7 @@ class ProxiedRequest:
             return
         if end is TransferEnd.CONNECT_FAILED:
             self._trouble = detail
-            if self._wait_for_engine():
+            if self._wait_for_engine(detail):
                 return
         match end:
             case TransferEnd.COMPLETE:
@@ -272,10 +272,10 @@ class ProxiedRequest:
                     cause=f"{upstream}: {detail}",
                 )
 
-    def _wait_for_engine(self) -> bool:
+    def _wait_for_engine(self, why: str) -> bool:
         """Try another engine, or go back into the queue, once: nothing was sent to this one."""
         ticket = self._lease.ticket
-        if not self._request.takes_slot or not self._upstream.lost(ticket.replica):
+        if not self._request.takes_slot or not self._upstream.lost(ticket.replica, why):
             return False
         if self._came_back:
             return False

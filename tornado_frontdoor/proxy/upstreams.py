@@ -210,15 +210,15 @@ class Upstream:
         if self.api_key is not None:
             yield "Authorization", f"Bearer {self.api_key}"
 
-    def lost(self, engine: str | None) -> bool:
-        """Take that a request found nobody there; tells whether to ask the gate once more."""
+    def lost(self, engine: str | None, why: str = "") -> bool:
+        """Take that a request could not connect, and why; tells whether to ask the gate again."""
         if self._given is not None:
             self._given.lost(engine or "")
             return True
         if self.engine is not None:
-            self.keeper.lost()
+            self.keeper.lost(why)
         elif self._health is not None and engine is not None:
-            self._health.refused(engine)
+            self._health.refused(engine, why)
         return self.engine is not None or self._health is not None
 
     def move(self, ticket: Ticket) -> bool:

@@ -400,10 +400,10 @@ class WakeStateMachine:
                 self._perform(run.step, now)
         return self._consider(now)
 
-    def lost(self, now: float) -> Sequence[WakeOrder]:
-        """Take that a request found nobody at the engine's address."""
+    def lost(self, now: float, why: str = "a request could not connect") -> Sequence[WakeOrder]:
+        """Take that a request could not connect to the engine; `why` is for people."""
         if self.state is not DOWN:
-            self.why = "a request found nobody there"
+            self.why = why
             self._happen(EngineEvent.LOST, now)
         return self._consider(now)
 

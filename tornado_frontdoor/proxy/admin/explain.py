@@ -1,5 +1,6 @@
 """Why an engine is as it is, what a request now would set going, and what keeps it from that."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tornado_frontdoor.core.decisions import EngineState
@@ -27,12 +28,12 @@ def explain(upstream: Upstream, since_s: float | None) -> dict[str, Any]:
         "upstream": upstream.settings.key,
         "state": upstream.state,
         "since_s": since_s,
-        "what": _IS[gate.state] + (" for now: it makes room" if gate.makes_room else ""),
-        "held_by": [_held_text(one) for one in orders_of(upstream)],
+        "what": _what(upstream),
+        "held_by": _held(orders_of(upstream)),
         "blocked_by": _blocked(upstream),
         "a_request_now": _request_now(upstream),
         "expected_wait_s": 0.0
-        if gate.standing.asleep
+        if gate.standing.asleep or _down_for_good(upstream)
         else round(gate.expected_wait_s(gate.queued + 1), 1),
         "takes_gib": gate.takes_gib,
         "canary": gate.proof,
@@ -40,6 +41,32 @@ def explain(upstream: Upstream, since_s: float | None) -> dict[str, Any]:
         "queued": gate.queued,
         "history": [{"time": time, "text": text} for time, text in happenings],
     }
+
+
+def _what(upstream: Upstream) -> str:
+    gate = upstream.keeper.gate
+    if gate.state is EngineState.DOWN and gate.down_why:
+        return gate.down_why
+    return _IS[gate.state] + (" for now: it makes room" if gate.makes_room else "")
+
+
+def _down_for_good(upstream: Upstream) -> bool:
+    """Whether it is down and nothing here can wake it: somebody else has to."""
+    return upstream.settings.sleep is None and upstream.keeper.gate.state is EngineState.DOWN
+
+
+def _held(orders: Sequence[dict[str, Any]]) -> list[str]:
+    """Return what holds it in words, by rank; what counts for nothing is said to be overruled.
+
+    That is all below the first that keeps it asleep, and that one too unless it is the highest.
+    """
+    told, overruled = [], False
+    for order in orders:
+        overruled |= order["kind"] == "asleep" and order is not orders[0]
+        why = f", overruled by {orders[0]['owner']}" if overruled else ""
+        told.append(_held_text(order) + why)
+        overruled |= order["kind"] == "asleep"
+    return told
 
 
 def _held_text(order: dict[str, Any]) -> str:
@@ -65,6 +92,14 @@ def _request_now(upstream: Upstream) -> str:
     if order is not None:
         return f"would be refused: it is to stay asleep {order.ends}"
     limits = gate.limits
+    if _down_for_good(upstream):
+        hold_s = upstream.settings.hold_restarting_s
+        if not hold_s:
+            return "would be refused at once with 503: its engine is down"
+        if gate.queued >= limits.queue:
+            return _FULL
+        place = gate.queued + 1
+        return f"would be held for its engine for at most {hold_s:g} s, at place {place}, then 503"
     taken = gate.in_flight + gate.cooling
     if gate.state is EngineState.AWAKE and not gate.makes_room:
         if limits.cap is None or (taken < limits.cap and not gate.queued):

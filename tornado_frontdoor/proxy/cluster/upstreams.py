@@ -294,7 +294,7 @@ class ClusterUpstream(Upstream):
 
     # Wherever it is
 
-    def lost(self, engine: str | None) -> bool:
+    def lost(self, engine: str | None, why: str = "") -> bool:  # noqa: ARG002 - not told others
         """Take that nobody answers there; tells whether to ask the gate once more."""
         replica = "" if self.settings.sleep is not None else engine or self.settings.url
         self._cluster.door.lost(self.shared.address, replica)
