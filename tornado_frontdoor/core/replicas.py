@@ -54,12 +54,12 @@ class EngineReplica:
     used: int = 0
     """Slots that are taken, in flight or cooling."""
     up: bool = True
-    why: str = ""
-    """What it was last seen to be down by."""
     drained: bool = False
     removed: bool = False
     probe_s: float = 0.0
     """When it is to be looked at next."""
+    why: str = ""
+    """What it was last seen to be down by."""
 
     def take(self, weight: int) -> None:
         """Have so many slots more taken, or less."""
