@@ -122,7 +122,7 @@ def test_without_redis_a_door_that_is_to_refuse_says_when_to_come_back(
 
 def test_a_door_with_other_limits_does_not_join(redis: RedisServer, tmp_path: Path) -> None:
     async def scenario() -> None:
-        # A lease that outlasts the making of the second door, which keeps the first one waiting here.
+        # A lease that outlasts the making of the second door, which keeps the first one waiting.
         async with doors(redis, tmp_path, 1, lease_s=10) as many:
             with pytest.raises(CannotJoin, match="limits of its upstreams differ"):
                 await many.add(cap=5)
