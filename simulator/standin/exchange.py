@@ -8,6 +8,7 @@ Rule 2: a client that leaves is noticed at once, also when it left unread bytes 
 
 import asyncio
 import socket
+import weakref
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import cast
@@ -126,6 +127,7 @@ class WebExchange:
             # Tornado closes its socket as soon as the client's end comes: a duplicate keeps the
             # connection open for as long as this engine has not noticed.
             self._unnoticed = self._stream.socket.dup()
+            weakref.finalize(self, self._unnoticed.close)  # an engine that ends notices nobody
         self._fd = (self._unnoticed or self._stream.socket).fileno()
         self._watcher = self._leave_later if self._notice_s else self._leave
         self._departures.watch(self._fd, self._watcher)
