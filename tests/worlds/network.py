@@ -17,7 +17,6 @@ from typing import Any
 from unittest.mock import patch  # noqa: TID251 - of sockets, which are not ours
 
 import pycurl
-from tornado.httpserver import HTTPServer
 
 _WORLDS = itertools.count()
 
@@ -43,30 +42,6 @@ class _Handed:
 
     def __del__(self) -> None:
         os.close(self._descriptor)
-
-
-class InOrder(dict[Any, None]):
-    """A set that is gone through in the order of arrival, not of addresses in memory."""
-
-    def add(self, what: object) -> None:
-        """Put it in."""
-        self[what] = None
-
-    def discard(self, what: object) -> None:
-        """Take it out, where it is in."""
-        self.pop(what, None)
-
-    def remove(self, what: object) -> None:
-        """Take it out."""
-        del self[what]
-
-
-class _Server(HTTPServer):
-    """An engine's: when it dies its connections end in the order in which they came."""
-
-    def initialize(self, *arguments: Any, **options: Any) -> None:
-        super().initialize(*arguments, **options)
-        self._connections = InOrder()  # type: ignore[assignment]
 
 
 class Network:
@@ -120,7 +95,6 @@ class Network:
         with ExitStack() as stack:
             stack.enter_context(patch.object(public, "bind_sockets", self.bind))
             stack.enter_context(patch.object(server, "bind_sockets", self.bind))
-            stack.enter_context(patch.object(server, "HTTPServer", _Server))
             stack.enter_context(patch.object(client, "make_handle", make_handle))
             stack.enter_context(patch.object(client.UpstreamClient, "_arm", lambda *_: None))
             yield

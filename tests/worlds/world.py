@@ -27,7 +27,7 @@ from unittest.mock import patch  # noqa: TID251 - of the disk and of chance, whi
 
 import callers
 from liar import Liar
-from network import InOrder, Network
+from network import Network
 from tornado.ioloop import IOLoop
 from virtual_time import VirtualLoop, virtual_clock
 
@@ -238,9 +238,6 @@ class World:
         self.app = App(load(self.path), lambda: load(self.path), self.log)
         self._spill_early()
         self.app.start()
-        self.app.door.under_way = InOrder()  # type: ignore[assignment]
-        for listener in self.app._listeners:
-            listener.connections = InOrder()  # type: ignore[assignment]
         self.loop.after_each_turn = self._look
         try:
             await self._happen()

@@ -77,7 +77,8 @@ class FrontDoor:
         self.draining = False
         self.lame = False
         """Whether it serves for a while yet and load balancers are to look elsewhere."""
-        self.under_way: set[ProxiedRequest] = set()
+        self.under_way: dict[ProxiedRequest, None] = {}
+        """In the order they came, so that whatever is done to all of them is done in that order."""
         self.progress: Progress = "known"
         self._places = PlaceTeller()
         self.being_read = 0
@@ -272,7 +273,7 @@ class FrontDoor:
         caller = caller_of(client.headers, decoded.request, patience_s, client.key)
         request = ProxiedRequest(decoded, upstream, client, surface, record, self, terms, caller)
         request.in_stream = in_stream
-        self.under_way.add(request)
+        self.under_way[request] = None
         request.enter()
         if request.in_stream:
             self._places.add(request)
@@ -334,7 +335,7 @@ class FrontDoor:
 
     def ended(self, request: ProxiedRequest, outcome: Outcome) -> None:
         """Forget a request that is over and write its line."""
-        self.under_way.discard(request)
+        self.under_way.pop(request, None)
         self._telemetry.record(request.record, outcome)
         self._look_whether_empty()
 
