@@ -5,7 +5,6 @@ nothing. When the other process ends, those who wait here are refused and those 
 """
 
 import asyncio
-import json
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -23,8 +22,6 @@ from tornado_frontdoor.cluster.messages import (
     State,
     TurnedAway,
     Waiting,
-    plain,
-    read_body,
     terms_text,
 )
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
@@ -32,7 +29,7 @@ from tornado_frontdoor.core.refusals import DRAINING_RETRY_AFTER_S
 from tornado_frontdoor.core.request import WakeTerms
 from tornado_frontdoor.proxy.distant_gate import DistantGate
 from tornado_frontdoor.proxy.gate_driver import Lease
-from tornado_frontdoor.proxy.handover.meeting import LINE_BYTES
+from tornado_frontdoor.proxy.handover.channel import Channel
 from tornado_frontdoor.proxy.upstreams import Upstream
 
 
@@ -46,10 +43,8 @@ class GivenGates:
         self._gates: dict[str, DistantGate] = {}
         self._addresses: dict[int, str] = {}
         self._numbers = 0
-        self._unsent: list[bytes] = []
-        self._writer: asyncio.StreamWriter | None = None
+        self._channel = Channel()
         self._task: asyncio.Task[None] | None = None
-        self._over = False
 
     def take(self, held: Iterable[tuple[Upstream, Lease]], upstreams: Iterable[Upstream]) -> None:
         """Have all tickets: `held` are those in flight, by their upstream."""
@@ -73,7 +68,7 @@ class GivenGates:
                 Running(ticket.number, address, ticket.weight, ticket.replica or "")
                 for ticket in runs
             ]
-        self._unsent.insert(0, _line(Join(tuple(waiting), tuple(running), ())))
+        self._channel.say_first(Join(tuple(waiting), tuple(running), ()))
 
     def begin(self, connection: socket.socket) -> None:
         """Speak with the next process from now on."""
@@ -98,9 +93,9 @@ class GivenGates:
         self, number: int, address: str, weight: int, affinity: str, terms: WakeTerms | None
     ) -> None:
         """Ask for slots."""
-        if self._over:
+        if self._channel.over:
             self._refuse(number)
-        self._say(Arrive(number, address, weight, affinity, terms_text(terms)))
+        self._channel.say(Arrive(number, address, weight, affinity, terms_text(terms)))
 
     def may_start(self, _: int) -> bool:
         """Tell that it may: what was granted is."""
@@ -109,38 +104,19 @@ class GivenGates:
     def finish(self, number: int, outcome: Outcome) -> None:
         """Give slots back, or a place."""
         self._addresses.pop(number, None)
-        self._say(Finish(number, outcome))
+        self._channel.say(Finish(number, outcome))
 
     def cool(self, number: int) -> None:
         """Do nothing: its slots are kept until `finish`."""
 
     def lost(self, address: str, replica: str) -> None:
         """Tell that nobody answers at an engine."""
-        self._say(Lost(address, replica))
+        self._channel.say(Lost(address, replica))
 
     # How
 
-    def _say(self, body: AnyBody) -> None:
-        if self._over:
-            return
-        if self._writer is None:
-            self._unsent.append(_line(body))
-        else:
-            self._writer.write(_line(body))
-
     async def _talk(self, connection: socket.socket) -> None:
-        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=LINE_BYTES)
-        writer.writelines(self._unsent)
-        self._unsent.clear()
-        self._writer = writer
-        try:
-            while line := await reader.readline():
-                self._hear(read_body(json.loads(line)))
-        except (OSError, ValueError):
-            pass  # as where it ended
-        finally:
-            self._over = True
-            writer.close()
+        await self._channel.talk(connection, self._hear)
         for number in [*self._addresses]:
             self._refuse(number)
         self._on_lost()
@@ -173,7 +149,3 @@ class GivenGates:
         if gate is not None and gate.waits(number):
             self._addresses.pop(number, None)
             gate.refused(number, refusal)
-
-
-def _line(body: AnyBody) -> bytes:
-    return json.dumps(plain(body), separators=(",", ":")).encode() + b"\n"

@@ -21,7 +21,6 @@ from tornado_frontdoor.cluster.messages import (
     State,
     TurnedAway,
     Waiting,
-    plain,
     read_body,
     terms_of,
     told,
@@ -31,7 +30,8 @@ from tornado_frontdoor.core.decisions import Admit, Outcome, Reason, Refusal
 from tornado_frontdoor.core.request import TicketState
 from tornado_frontdoor.proxy.distant_gate import view_of
 from tornado_frontdoor.proxy.gate_driver import Lease
-from tornado_frontdoor.proxy.handover.meeting import LINE_BYTES, CannotTakeOver, Given, ask
+from tornado_frontdoor.proxy.handover.channel import Channel
+from tornado_frontdoor.proxy.handover.meeting import CannotTakeOver, Given, ask
 from tornado_frontdoor.proxy.upstreams import Upstream
 
 VIEWS_S = 0.5
@@ -60,9 +60,8 @@ class Predecessor:
         self._rest = rest
         self._upstreams: dict[str, Upstream] = {}
         self._leases: dict[int, tuple[Upstream, Lease]] = {}
-        self._writer: asyncio.StreamWriter | None = None
+        self._channel = Channel()
         self._tasks: list[asyncio.Task[None]] = []
-        self._unsent: list[bytes] = []
 
     def sockets(self, name: str, address: Address) -> list[socket.socket]:
         """Return the sockets of that listener, if it listened at this address; none: bind."""
@@ -104,7 +103,7 @@ class Predecessor:
         upstream = self._upstreams.get(one.address)
         if upstream is None:
             detail = "Its engine is not in the new configuration"
-            self._say(TurnedAway(number, Refusal(Reason.DRAINING, detail)))
+            self._channel.say(TurnedAway(number, Refusal(Reason.DRAINING, detail)))
             return
         waited_s = one.waited_s if isinstance(one, Waiting) else 0.0
         affinity = bytes.fromhex(one.affinity) or None
@@ -119,28 +118,19 @@ class Predecessor:
         known = told(number, decision)
         if isinstance(known, Refusal):
             self._leases.pop(number, None)
-            self._say(TurnedAway(number, known))
+            self._channel.say(TurnedAway(number, known))
         else:
-            self._say(known)
+            self._channel.say(known)
 
     # Its words
 
     async def _talk(self) -> None:
-        reader, writer = await asyncio.open_unix_connection(sock=self._connection, limit=LINE_BYTES)
-        reader.feed_data(self._rest)
-        self._writer = writer
-        self._show()
-        writer.writelines(self._unsent)
-        self._unsent.clear()
+        self._channel.say_first(self._shown())
         shows = asyncio.get_running_loop().create_task(self._show_always())
         try:
-            while line := await reader.readline():
-                self._hear(read_body(json.loads(line)))
-        except (OSError, ValueError):
-            pass  # as where it ended
+            await self._channel.talk(self._connection, self._hear, self._rest)
         finally:
             shows.cancel()
-            writer.close()
         self._ended()
 
     def _hear(self, body: AnyBody) -> None:
@@ -164,24 +154,17 @@ class Predecessor:
             lease.close(Outcome.CLIENT_GONE_STREAMING, Unheard())
         self._leases.clear()
 
-    def _say(self, body: AnyBody) -> None:
-        line = json.dumps(plain(body), separators=(",", ":")).encode() + b"\n"
-        if self._writer is None:
-            self._unsent.append(line)
-        else:
-            self._writer.write(line)
-
-    def _show(self) -> None:
+    def _shown(self) -> State:
         views: dict[str, Mapping[str, object]] = {
             one.settings.url: view_of(one.keeper.gate) for one in self._upstreams.values()
         }
-        self._say(State((), views))
+        return State((), views)
 
     async def _show_always(self) -> None:
         with suppress(OSError):
             while True:
                 await asyncio.sleep(VIEWS_S)
-                self._show()
+                self._channel.say(self._shown())
 
 
 _HOLDS = (TicketState.IN_FLIGHT, TicketState.COOLING)
