@@ -13,7 +13,7 @@ from tornado_frontdoor.core.request import Ticket
 from tornado_frontdoor.engines import kinds
 from tornado_frontdoor.engines.base import EngineKind
 from tornado_frontdoor.proxy.curl.client import Transfer, UpstreamClient, UpstreamFailed
-from tornado_frontdoor.proxy.engine.prometheus_text import read_samples
+from tornado_frontdoor.proxy.engine.counts import count_at
 from tornado_frontdoor.proxy.gate_driver import GateDriver
 
 FIRST_LOOK_S = 1.1
@@ -22,7 +22,6 @@ GAP_S = 0.25
 LONGEST_GAP_S = 5.0
 AT_WORK_S = 0.5
 """How long a request must have been sent to be in an engine's count for sure."""
-LOOK_TIMEOUT_S = 2.0
 LIMIT_BYTES = 1 << 20
 
 
@@ -44,7 +43,7 @@ class CoolingLooks:
         self._driver = driver
         self._client = client
         self._kind: EngineKind | None = None
-        self._credentials: list[tuple[str, str]] = []
+        self._api_key: str | None = None
         self._engines: tuple[str, ...] = ()
         """Their addresses; where there are several, they are replicas of those names."""
         self._looks: dict[str, _Look] = {}
@@ -61,7 +60,7 @@ class CoolingLooks:
         # Of several models no count tells for all: then the limit decides.
         self._kind = of_any.serving(names[0]) if len(names) == 1 else of_any
         self._engines = engines
-        self._credentials = [("Authorization", f"Bearer {api_key}")] if api_key else []
+        self._api_key = api_key
 
     async def close(self) -> None:
         """Look no more."""
@@ -122,20 +121,12 @@ class CoolingLooks:
         }
 
     async def _count(self, engine: str) -> int | None:
-        kind = self._kind
-        if kind is None or kind.metrics is None:
+        if self._kind is None:
             return None
-        call = kind.metrics
+        key = self._api_key
         try:
-            answer = await self._client.ask(
-                call.method,
-                engine + call.path,
-                timeout_s=LOOK_TIMEOUT_S,
-                headers=self._credentials,
-                limit_bytes=LIMIT_BYTES,
+            return await count_at(
+                self._client, self._kind, engine, limit_bytes=LIMIT_BYTES, api_key=key
             )
         except UpstreamFailed:
             return None
-        if answer.status != 200:
-            return None
-        return kind.busy(read_samples(answer.body, kind.gauges))

@@ -32,9 +32,9 @@ from tornado_frontdoor.proxy.cluster.gate import SharedGate
 from tornado_frontdoor.proxy.cluster.ports import Share
 from tornado_frontdoor.proxy.curl.client import TransferEnd, UpstreamClient, UpstreamFailed
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
+from tornado_frontdoor.proxy.engine.counts import count_at
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.engine.journal import Journal, JournalError, numbers, read, written
-from tornado_frontdoor.proxy.engine.prometheus_text import read_samples
 from tornado_frontdoor.proxy.gate_driver import AdmissionLimits, Engines, GateDriver, SleepConfig
 from tornado_frontdoor.proxy.gate_settings import engines_of, limits_of, wake_limits_of
 from tornado_frontdoor.proxy.health import EngineHealth
@@ -43,7 +43,6 @@ from tornado_frontdoor.proxy.upstreams import CannotJoin, Upstream
 
 LOG = logging.getLogger("frontdoor")
 
-COUNT_TIMEOUT_S = 2.0
 COUNT_LIMIT_BYTES = 4 * 1024 * 1024
 ROLES = ("owner", "member", "seeking", "alone")
 WAKES = "wake-times "
@@ -262,21 +261,12 @@ class ClusterUpstream(Upstream):
     async def _count(self, engine: str) -> int | None:
         """Ask an engine how many sequences it runs and keeps waiting."""
         kind = kinds()[self.settings.engine].serving(self._canary[1])
-        if kind.metrics is None:
-            return None
         try:
-            answer = await self._cluster.client.ask(
-                kind.metrics.method,
-                engine + kind.metrics.path,
-                timeout_s=COUNT_TIMEOUT_S,
-                limit_bytes=COUNT_LIMIT_BYTES,
-            )
+            client = self._cluster.client
+            return await count_at(client, kind, engine, limit_bytes=COUNT_LIMIT_BYTES)
         except UpstreamFailed as failed:
             # Where nobody listens nothing runs.
             return 0 if failed.end is TransferEnd.CONNECT_FAILED else None
-        if answer.status != 200:
-            return None
-        return kind.busy(read_samples(answer.body, kind.gauges))
 
     async def _wish_here(self, level: int) -> Answered:
         executor, driver = self._executor, self.shared.driver

@@ -28,6 +28,7 @@ from tornado_frontdoor.proxy.curl.client import (
     UpstreamClient,
     UpstreamFailed,
 )
+from tornado_frontdoor.proxy.engine.counts import credentials
 from tornado_frontdoor.proxy.engine.process import EngineProcess
 from tornado_frontdoor.proxy.engine.prometheus_text import read_samples
 
@@ -136,7 +137,7 @@ class EngineControlClient:
                 call.method,
                 self._url + call.path,
                 timeout_s=BESIDE_S,
-                headers=self._credentials(),
+                headers=credentials(self.api_key),
                 limit_bytes=METRICS_LIMIT_BYTES,
             )
         except UpstreamFailed:
@@ -152,12 +153,9 @@ class EngineControlClient:
             return StepResult.TIMED_OUT if silent else StepResult.LOST
         return self._kind.result(PROBE, answer)
 
-    def _credentials(self) -> list[tuple[str, str]]:
-        return [] if self.api_key is None else [("Authorization", f"Bearer {self.api_key}")]
-
     async def _ask(self, call: Call, timeout_s: float) -> UpstreamAnswer:
         headers = [("Content-Type", "application/json")] if call.body else []
-        headers += self._credentials()
+        headers += credentials(self.api_key)
         return await self._client.ask(
             call.method,
             self._url + call.path,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.proxy.curl.client import UpstreamClient, UpstreamFailed
+from tornado_frontdoor.proxy.engine.counts import credentials
 from tornado_frontdoor.proxy.engine.model_list import read_model_list
 
 LOG = logging.getLogger("frontdoor")
@@ -93,8 +94,7 @@ class ModelLengths:
 
     async def _ask(self, url: str) -> dict[str, int | None] | None:
         try:
-            key = self._api_keys.get(url)
-            headers = [] if key is None else [("Authorization", f"Bearer {key}")]
+            headers = credentials(self._api_keys.get(url))
             answer = await self._client.ask(
                 "GET", f"{url}/v1/models", timeout_s=TIMEOUT_S, headers=headers
             )
