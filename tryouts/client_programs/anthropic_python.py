@@ -54,12 +54,4 @@ def leave(address, model, prompt):
     return {"pieces": 1}
 
 
-run(
-    {
-        "plain": plain,
-        "stream": stream,
-        "tools": tools,
-        "structured": structured,
-        "leave": leave,
-    }
-)
+run(plain, stream, tools, structured, leave)

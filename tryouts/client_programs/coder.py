@@ -72,4 +72,4 @@ def plain(address, model, prompt):
     return {"error": f"ended with {done.returncode}: {' / '.join(a for a in answers if a)[-400:]}"}
 
 
-run({"plain": plain})
+run(plain)

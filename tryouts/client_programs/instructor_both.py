@@ -38,4 +38,4 @@ def structured(address, model, prompt):
     return {"value": _asked(address, model, prompt, mode).model_dump()}
 
 
-run({"structured": structured})
+run(structured)

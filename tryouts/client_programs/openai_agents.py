@@ -68,12 +68,4 @@ def leave(address, model, prompt):
     return asyncio.run(_stream(address, model, prompt, 1))
 
 
-run(
-    {
-        "plain": plain,
-        "stream": stream,
-        "tools": tools,
-        "structured": structured,
-        "leave": leave,
-    }
-)
+run(plain, stream, tools, structured, leave)

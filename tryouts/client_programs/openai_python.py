@@ -1,9 +1,8 @@
 """OpenAI's own client for Python."""
 
-import json
-
 from openai import OpenAI
-from told import SHAPE, TOOL, run
+from openai_shape import actions_of
+from told import run
 
 
 def _client(address):
@@ -13,30 +12,6 @@ def _client(address):
 def _ask(address, model, prompt, **more):
     messages = [{"role": "user", "content": prompt}]
     return _client(address).chat.completions.create(model=model, messages=messages, **more)
-
-
-def plain(address, model, prompt):
-    answer = _ask(address, model, prompt)
-    return {"said": answer.choices[0].message.content, "usage": bool(answer.usage)}
-
-
-def stream(address, model, prompt):
-    pieces = []
-    for chunk in _ask(address, model, prompt, stream=True):
-        pieces += [choice.delta.content for choice in chunk.choices if choice.delta.content]
-    return {"said": "".join(pieces), "pieces": len(pieces)}
-
-
-def tools(address, model, prompt):
-    tool = {"type": "function", "function": TOOL}
-    (call,) = _ask(address, model, prompt, tools=[tool]).choices[0].message.tool_calls
-    return {"call": [call.function.name, json.loads(call.function.arguments)]}
-
-
-def structured(address, model, prompt):
-    shape = {"type": "json_schema", "json_schema": {"name": "weather", "schema": SHAPE}}
-    answer = _ask(address, model, prompt, response_format=shape)
-    return {"value": json.loads(answer.choices[0].message.content)}
 
 
 def responses(address, model, prompt):
@@ -50,13 +25,4 @@ def leave(address, model, prompt):
     return {"pieces": 1}
 
 
-run(
-    {
-        "plain": plain,
-        "stream": stream,
-        "tools": tools,
-        "structured": structured,
-        "responses": responses,
-        "leave": leave,
-    }
-)
+run(*actions_of(_ask), responses, leave)

@@ -66,12 +66,8 @@ def tools(address, model, prompt):
 
 
 def structured(address, model, prompt):
-    answer = Agent(_model(address, model), output_type=NativeOutput(_Weather)).run_sync(prompt)
-    return {"value": answer.output.model_dump()}
-
-
-def structured_by_tool(address, model, prompt):
-    shape = ToolOutput(_Weather, name="weather_result")
+    by_tool = DIALECT == "anthropic"
+    shape = ToolOutput(_Weather, name="weather_result") if by_tool else NativeOutput(_Weather)
     answer = Agent(_model(address, model), output_type=shape).run_sync(prompt)
     return {"value": answer.output.model_dump()}
 
@@ -80,12 +76,4 @@ def leave(address, model, prompt):
     return asyncio.run(_stream(address, model, prompt, 1))
 
 
-run(
-    {
-        "plain": plain,
-        "stream": stream,
-        "tools": tools,
-        "structured": structured_by_tool if DIALECT == "anthropic" else structured,
-        "leave": leave,
-    }
-)
+run(plain, stream, tools, structured, leave)

@@ -25,11 +25,11 @@ Action = Callable[[str, str, str], dict[str, Any]]
 """`action(address, model, prompt)`; keys of its result are said, pieces, call, value, usage."""
 
 
-def run(actions: dict[str, Action]) -> None:
-    """Do the action of the command line; what it raises is told like an answer."""
+def run(*actions: Action) -> None:
+    """Do the action that the command line names; what it raises is told like an answer."""
     name, address, model, prompt = sys.argv[1:5]
     try:
-        told = actions[name](address, model, prompt)
+        told = {action.__name__: action for action in actions}[name](address, model, prompt)
     except Exception as error:  # noqa: BLE001 - whatever a client raises is what is to be seen
         status = getattr(error, "status_code", None) or getattr(error, "status", None)
         told = {"error": f"{type(error).__name__}: {error}"[:500], "status": status}
