@@ -127,7 +127,7 @@ COMMAND = "bin/frontdoor" if (Path(__file__).parents[1] / "conf").is_symlink() e
 
 INVITATION = """
 Four stand-in engines are behind it. `reasoning` holds each request for 2 s, with 6 of its 8 slots
-and a line of 8. `text`, `ocr` and `embed` fall asleep after 15, 10 and 5 s without a request, and
+and a queue of 8. `text`, `ocr` and `embed` fall asleep after 15, 10 and 5 s without a request, and
 deeper after 45, 30 and 20 s; they wake for whoever comes, in 1 to 4 s. The log says when.
 In another terminal:
 
