@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import io
 import signal
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from on_stage import run, stage
+from rich.console import Console
+
+from tornado_frontdoor.cli.admin_client import status_tables
 
 
 class Recorder(http.server.ThreadingHTTPServer):
@@ -114,3 +118,31 @@ def test_reload_says_what_is_wrong_with_the_file_and_changes_nothing(tmp_path: P
         assert "upstreams.reasoning.admission.cap" in done.stderr
         assert "the configuration in force is unchanged" in done.stderr
         assert '"cap": 6' in run("status", "--json", "--admin", url).stdout
+
+
+def test_status_shows_replicas_of_long_addresses_on_a_narrow_terminal():
+    urls = [f"http://text-predictor-{n}.llm-serving.svc.cluster.local:8000" for n in (0, 1)]
+    replicas = [{"url": url, "state": "up", "taken": 1, "slots": 4} for url in urls]
+    upstream = {
+        "state": "awake",
+        "wake_step": None,
+        "in_flight": 2,
+        "cap": 6,
+        "queued": 3,
+        "queue": 8,
+        "last_activity_s": 1.0,
+        "sleep_support": False,
+        "wakes_total": 0,
+        "models": ["text"],
+        "replicas": replicas,
+    }
+    console = Console(file=io.StringIO(), width=80)
+    answer = {"version": "1", "uptime_s": 1.0, "upstreams": {"reasoning": upstream}}
+    for table in status_tables(answer):
+        console.print(table)
+    shown = console.file.getvalue()
+    for word in ("reasoning", "awake", "2 of 6", "3 of 8", "1 of 4", "in flight", "slots taken"):
+        assert word in shown, shown
+    together = "".join(line.split("│")[2].strip() for line in shown.splitlines() if "http" in line)
+    assert all(url[:30] in together for url in urls), shown
+    assert "…" not in shown

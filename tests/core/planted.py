@@ -117,11 +117,11 @@ _OURS = {
     "new limits let nobody in": Patch("change_limits", _GRANT),
     "new limits come after a limit": Patch("change_limits", _EXPIRE_BEFORE, _EXPIRE_UNTIL),
     "new limits forgive the overdue": Patch("change_limits", _EXPIRE_BEFORE),
-    "drain keeps the queue": Patch("drain", "while self._queue:", "while False:"),
+    "drain keeps the queue": Patch("drain", "lambda _: True", "lambda _: False"),
     "drain admits newcomers": Patch("arrive", "if self._draining:", "if False:"),
-    "drain from the tail": Patch("drain", "last=False", "last=True"),
+    "drain from the tail": Patch("dismiss", "in self._queue", "in reversed(self._queue"),
     "wrong word for a paused expiry": Patch(
-        "_send_away", "Reason.MODEL_WAKING if self._paused else ", ""
+        "_too_late", "Reason.MODEL_WAKING if self._paused else ", ""
     ),
     "second finish not counted": Patch("finish", "self.duplicate_finishes += 1"),
     "timer armed by another sum": Patch(

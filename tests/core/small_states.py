@@ -179,7 +179,7 @@ class World:
         if event == "resume":
             return seen(line.resume(now)), model.resume(now)
         if event == "drain":
-            return seen(line.drain()), model.drain()
+            return seen(line.drain(now)), model.drain()
         cap, queue, timeout_s = NEW_LIMITS[int(value)]
         limits = AdmissionLimits(cap=cap, queue=queue, queue_timeout_s=timeout_s)
         moves: list[AdmissionEvent] = [*line.change_limits(limits, now)]

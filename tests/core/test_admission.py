@@ -88,7 +88,7 @@ class TestEveryMoveOfATicket:
         held.pause(1.0, 0.0)
         waiting, gone = come(held, 0.0), come(held, 0.0, weight=3)
         if event == "drain":
-            moves = held.drain()
+            moves = held.drain(7.0)
         else:
             moves = held.resume(1.0) if event == "resume" else held.expire(1.0)
         assert seen(moves) == decided
@@ -318,6 +318,15 @@ class TestTwoBudgets:
         busy.finish(caller, 7.0)
         assert caller.paused_s == 4.0
 
+    def test_whom_a_drain_or_another_cap_sends_away_is_known_to_have_been_held(self) -> None:
+        held, light, heavy = line(cap=4, queue=9), Ticket(), Ticket(3)
+        held.pause(30.0, 1.0)
+        for ticket in (light, heavy):
+            held.arrive(ticket, 2.0)
+        held.change_limits(AdmissionLimits(cap=2, queue=9, queue_timeout_s=30), 5.0)
+        held.drain(8.0)
+        assert (heavy.paused_s, light.paused_s) == (3.0, 6.0)
+
     def test_a_shorter_hold_is_for_newcomers_and_who_waits_keeps_what_was_promised(self) -> None:
         held = line(cap=2, queue=2)
         held.pause(25.0, 0.0)
@@ -422,7 +431,7 @@ class TestDrain:
         flying = come(busy, 0.0)
         come(busy, 0.0)
         come(busy, 0.0)
-        assert seen(busy.drain()) == [Seen(2, Reason.DRAINING), Seen(3, Reason.DRAINING)]
+        assert seen(busy.drain(9.0)) == [Seen(2, Reason.DRAINING), Seen(3, Reason.DRAINING)]
         assert busy.draining
         assert seen(busy.arrive(Ticket(), 1.0)) == [Seen(4, Reason.DRAINING)]
         assert flying.state is IN_FLIGHT

@@ -139,7 +139,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule()
     def drain(self) -> None:
         self.judge(
-            seen(self.line.drain()),
+            seen(self.line.drain(self.now)),
             self.model.drain(),
             lambda: self.witness.drained(self.now),
         )

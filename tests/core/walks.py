@@ -230,7 +230,7 @@ class Walk:
         if self.rng.random() < 0.3:
             self._judge(
                 "drain",
-                self.line.drain(),
+                self.line.drain(self.now),
                 lambda witness: witness.drained(self.now),
                 lambda model: model.drain(),
             )

@@ -90,6 +90,14 @@ def test_wrong_usage_is_said_in_a_few_lines_with_code_2(arguments: list[str]) ->
         (["nonsense"], "there is no command 'nonsense'; there are serve, demo, "),
         (["serve", "--nonsense"], "this cannot be read: serve --nonsense\n"),
         (["wake"], "this cannot be read: wake\n"),
+        (
+            ["pin", "text", "--for", "1h", "--until=18:00"],
+            "frontdoor pin: --for and --until cannot both be given\n",
+        ),
+        (
+            ["unpin", "text", "--for", "1h"],
+            "unpin text --for 1h\nUsage:\n  frontdoor unpin MODEL [--admin URL]\nTry: frontdoor ",
+        ),
         (["simulate", "--cap", "6"], "\nTry: frontdoor simulate --help\n"),
         ([], "\n  calibrate "),
         (["status", "--admin", "x"], "--admin must be http://HOST:PORT, not x\n"),

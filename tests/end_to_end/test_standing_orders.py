@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from killable import killable
-from naps import House, house
+from naps import CHAT, House, chat_with, house
 from test_hand_over_live import next_of, until
 from test_wake_commands import command
 
@@ -67,6 +67,23 @@ def test_a_pin_keeps_an_idle_engine_awake_is_shown_and_ends_by_unpin() -> None:
             assert (await said(door, "unpin/text"))["orders"] == []
             await door.settled("sleeping")
             await said(door, "unpin/text", 409)
+
+    asyncio.run(scenario())
+
+
+def test_an_unpin_tells_that_a_caller_still_wants_it_awake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        async with house() as door:
+            asked = await door.call(CHAT, chat_with("text"), **{"X-Frontdoor-Keep-Alive": "1h"})
+            assert asked.status == 200
+            await said(door, "pin/text")
+            caplog.set_level("INFO", "frontdoor")
+            await said(door, "unpin/text")
+            (told,) = [one for one in caplog.messages if "holds" in one]
+            assert told.startswith("text: no order holds it any more, but a caller (127.0.0.1): ")
+            assert " awake until 20" in told
 
     asyncio.run(scenario())
 
@@ -133,6 +150,7 @@ def test_one_that_is_busy_lets_its_stream_end_and_sleeps_then() -> None:
         ("pin/text?until=2030-01-01T00:00:00", "needs a time zone"),
         ("pin/text?until=2020-01-01T00:00:00Z", "is not ahead"),
         ("pin/text?for=999999h", "more than ten years"),
+        ("keep/text?for=1h&for=2h", "'for' is given twice"),
         ("sleep/text?for=1h&level=7", "level must be one of 1, 2"),
     ],
 )

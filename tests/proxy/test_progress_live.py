@@ -86,6 +86,25 @@ def test_the_status_stays_open_for_a_refusal_and_the_connection_for_the_next() -
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("query", "headers", "complaint"),
+    [
+        ("?progress=bogus", {}, "progress must be sse, not 'bogus'"),
+        ("", {"X_Frontdoor_Progress": "104"}, "X-Frontdoor-Progress must be 103 or sse, not '104'"),
+    ],
+)
+def test_a_way_to_be_told_that_there_is_not_is_refused(
+    query: str, headers: dict[str, str], complaint: str
+) -> None:
+    async def scenario() -> None:
+        async with doorway({}, cap=1, queue=4) as door:
+            refused = await door.call(CHAT + query, chat(), **headers)
+            assert (refused.status, refused.json["detail"]) == (400, complaint)
+            assert door.stats()["started"] == 0
+
+    asyncio.run(scenario())
+
+
 def test_who_does_not_bear_them_gets_none_and_off_is_off() -> None:
     async def scenario() -> None:
         for settings, headers in (

@@ -50,6 +50,12 @@ def test_what_is_no_time_is_refused_with_the_place(value: object) -> None:
     assert refused.value.refusal.param == "keep_alive"
 
 
+@pytest.mark.parametrize("value", [inf, -inf, 1e12, 10**400, json.loads("1e400")])
+def test_a_number_that_is_no_time_is_called_too_large(value: object) -> None:
+    with pytest.raises(Refused, match="keep_alive is too large a number of seconds"):
+        keep_alive_s(value, "keep_alive")
+
+
 def test_a_duration_may_be_negative() -> None:
     assert duration_s("-1h30m") == -5400.0
 

@@ -184,9 +184,15 @@ def told(answer: Any, code: int) -> str:
 
 
 def status_tables(answer: Mapping[str, Any]) -> list[Table]:
-    """Lay out `/admin/status` for a person: upstreams, then what they take of the GPUs."""
+    """Lay out `/admin/status` for a person: upstreams, their replicas, what is on the GPUs."""
     gpus = answer.get("gpus")
-    return [_upstreams_table(answer), *([gpus_table(gpus)] if gpus else ())]
+    upstreams = answer["upstreams"]
+    several = {key: one["replicas"] for key, one in upstreams.items() if one.get("replicas")}
+    return [
+        _upstreams_table(answer),
+        *([_replicas_table(several)] if several else ()),
+        *([gpus_table(gpus)] if gpus else ()),
+    ]
 
 
 def _upstreams_table(answer: Mapping[str, Any]) -> Table:
@@ -211,9 +217,17 @@ def _upstreams_table(answer: Mapping[str, Any]) -> Table:
             "-" if upstream["sleep_support"] is False else str(upstream["wakes_total"]),
             ", ".join(upstream["models"]),
         )
-        for one in upstream.get("replicas", ()):
-            taken = out_of(one["taken"], one["slots"])
-            table.add_row(f"  {one['url']}", one["state"], taken, "", "", "", "")
+    return table
+
+
+def _replicas_table(several: Mapping[str, Any]) -> Table:
+    """Lay out each of several engines behind one name; an address may take more than one line."""
+    table = Table(title="Replicas", title_justify="left")
+    for column in ("upstream", "replica", "state", "slots taken"):
+        table.add_column(column, no_wrap=column != "replica", overflow="fold")
+    for name, replicas in several.items():
+        for one in replicas:
+            table.add_row(name, one["url"], one["state"], out_of(one["taken"], one["slots"]))
     return table
 
 

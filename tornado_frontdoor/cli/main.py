@@ -181,6 +181,9 @@ def _run(given: list[str]) -> int:
             f"frontdoor: there is no command {given[0]!r}; there are {there_are}", file=sys.stderr
         )
         return 2
+    if {"--for", "--until"} <= {word.partition("=")[0] for word in given}:
+        print(f"frontdoor {given[0]}: --for and --until cannot both be given", file=sys.stderr)
+        return 2
     arguments = _parse(__doc__ or "", given)
     if isinstance(arguments, int):
         return arguments
@@ -201,6 +204,8 @@ def _parse(text: str, argv: list[str]) -> Arguments | int:
         told = str(end.code).splitlines()
         if told[0].startswith("Warning: "):
             told[0] = f"frontdoor: this cannot be read: {' '.join(argv)}"
+        own = [line for line in told if line.split()[:2] == ["frontdoor", argv[0]]]
+        told = [told[0], "Usage:", *own] if own else told
         command = f"frontdoor {argv[0]}" if argv[0] in (*_LIVE, *_SIMULATED) else "frontdoor"
         print(*told, f"Try: {command} --help", sep="\n", file=sys.stderr)
         return 2

@@ -298,19 +298,13 @@ class AdmissionController:
         """Turn away those who wait and are not to; the others keep their places."""
         events: list[AdmissionEvent] = []
         for ticket in [waiter for waiter in self._queue.values() if whom(waiter)]:
-            del self._queue[ticket.number]
-            ticket.paused_s = self._paused_s(now) - ticket.paused_mark_s
-            self._reject(ticket, reason, events)
+            self._send_away(ticket, reason, now, events)
         return events
 
-    def drain(self) -> Sequence[AdmissionEvent]:
+    def drain(self, now: float) -> Sequence[AdmissionEvent]:
         """Refuse the queue and every newcomer from now on; those in flight run to their end."""
         self._draining = True
-        events: list[AdmissionEvent] = []
-        while self._queue:
-            _, ticket = self._queue.popitem(last=False)
-            self._reject(ticket, Reason.DRAINING, events)
-        return events
+        return self.dismiss(lambda _: True, Reason.DRAINING, now)
 
     def change_limits(self, limits: AdmissionLimits, now: float) -> Sequence[AdmissionEvent]:
         """Take new limits at once. Nobody in flight is touched, nobody who waits loses a place.
@@ -323,8 +317,7 @@ class AdmissionController:
         self._cool_until(now, events)
         heaviest = self._heaviest
         for ticket in [waiter for waiter in self._queue.values() if waiter.weight > heaviest]:
-            del self._queue[ticket.number]
-            self._reject(ticket, Reason.BAD_REQUEST, events)
+            self._send_away(ticket, Reason.BAD_REQUEST, now, events)
         self._expire_before(now, events)
         self._grant(now, events)
         return events
@@ -441,7 +434,7 @@ class AdmissionController:
             if deadline_s > now:
                 self._quiet_until_s = deadline_s
                 return
-            self._send_away(ticket, now, events)
+            self._send_away(ticket, self._too_late(), now, events)
 
     def _expire_before(self, now: float, events: list[AdmissionEvent]) -> None:
         """Turn away those whose limit has passed: the timer was late, and a decision stands."""
@@ -452,7 +445,7 @@ class AdmissionController:
             if deadline_s >= now:
                 self._quiet_until_s = deadline_s
                 return
-            self._send_away(ticket, now, events)
+            self._send_away(ticket, self._too_late(), now, events)
 
     def _promise(self, limit_s: float) -> None:
         for ticket in self._queue.values():
@@ -467,10 +460,15 @@ class AdmissionController:
             return min(waiters, key=self._deadline)
         return next(iter(waiters))
 
-    def _send_away(self, ticket: Ticket, now: float, events: list[AdmissionEvent]) -> None:
+    def _too_late(self) -> Reason:
+        """Return why one goes whose limit has come."""
+        return Reason.MODEL_WAKING if self._paused else Reason.QUEUE_TIMEOUT
+
+    def _send_away(
+        self, ticket: Ticket, reason: Reason, now: float, events: list[AdmissionEvent]
+    ) -> None:
         del self._queue[ticket.number]
         ticket.paused_s = self._paused_s(now) - ticket.paused_mark_s
-        reason = Reason.MODEL_WAKING if self._paused else Reason.QUEUE_TIMEOUT
         self._reject(ticket, reason, events)
 
     def _cool_s(self, ticket: Ticket) -> float:

@@ -171,7 +171,7 @@ class Gate(GateReader):
     def drain(self) -> Sequence[Decision]:
         """Refuse the queue and all newcomers; those in flight run to their end."""
         now = self._clock.now()
-        moves = self._admission.drain()
+        moves = self._admission.drain(now)
         return self._joined(moves, self._wake.drain(now) if self._wake else (), now)
 
     def change_limits(

@@ -11,10 +11,14 @@ from collections.abc import Mapping
 from math import ceil, inf
 from time import monotonic
 from typing import Literal, Protocol
+from urllib.parse import parse_qsl
 
+from tornado_frontdoor.core.decisions import Reason
+from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.core.request import Ticket
 from tornado_frontdoor.proxy.callers import patience_of
 from tornado_frontdoor.proxy.gate_driver import GateDriver
+from tornado_frontdoor.surfaces.base import Refused
 
 Progress = Literal["known", "asked", "off"]
 
@@ -24,6 +28,9 @@ EVERY_S = 2.0
 TICK_S = 0.5
 TOLD_WITHIN_S = 2 * (EVERY_S + TICK_S)
 """Who waits longer than that in silence never waits in silence, also on a slow network."""
+
+_WAYS = {"X-Frontdoor-Progress": ("103", "sse"), "progress": ("sse",)}
+"""How one may ask to be told, in a header and in the query."""
 
 _PROXIED = ("via", "forwarded", "x-forwarded-for")
 _KNOWN_AGENTS = ("curl/", "python-httpx/", "aiohttp/", "node", "undici", "frontdoor")
@@ -51,6 +58,17 @@ class InLine(Protocol):
     def tell(self, headers: list[tuple[str, str]]) -> None:
         """Send an interim answer."""
         ...
+
+
+def check_words(headers: Mapping[str, str], query: str) -> None:
+    """Raise Refused where a client asks to be told in a way that there is not."""
+    asked = [("X-Frontdoor-Progress", headers.get("x-frontdoor-progress", "").strip())]
+    asked += [("progress", word) for name, word in parse_qsl(query) if name == "progress"]
+    for name, word in asked:
+        ways = _WAYS[name]
+        if word and word.lower() not in ways:
+            detail = f"{name} must be {' or '.join(ways)}, not {quoted(word)}"
+            raise Refused(Reason.BAD_REQUEST, detail, name)
 
 
 def bears_interim_answers(headers: Mapping[str, str], progress: Progress) -> bool:

@@ -28,6 +28,7 @@ from tornado_frontdoor.proxy.progress import (
     PlaceTeller,
     Progress,
     bears_interim_answers,
+    check_words,
     silence_borne_s,
 )
 from tornado_frontdoor.proxy.proxied_request import KEEP_ALIVE_S, ProxiedRequest
@@ -256,7 +257,9 @@ class FrontDoor:
             detail = f"This key may not ask for {quoted(decoded.request.model)}"
             self._refuse(client, surface, record, Refusal(Reason.MODEL_NOT_ALLOWED, detail))
             return
+        query = client.target.partition("?")[2]
         try:
+            check_words(client.headers, query)
             terms = wake_terms(client, decoded, record)
         except Refused as refused:
             record.model, record.upstream = decoded.request.model, decoded.request.upstream
@@ -267,7 +270,7 @@ class FrontDoor:
             decoded = decoded._replace(request=asked)
         upstream = self.upstreams[decoded.request.upstream]
         in_stream = decoded.request.stream and wants_early_stream(
-            client.headers, client.target.partition("?")[2], decoded.target.progress, self.progress
+            client.headers, query, decoded.target.progress, self.progress
         )
         patience_s = inf if in_stream else silence_borne_s(client.headers, self.progress)
         caller = caller_of(client.headers, decoded.request, patience_s, client.key)

@@ -111,7 +111,7 @@ class StandingOrders:
         ahead_of_wall_s = monotonic() - now
         if held.orders != self._told.orders:
             told = "; ".join(order_text(order) for order in held.orders)
-            LOG.info("%s: %s", self._name, told or "nothing holds it awake or asleep")
+            LOG.info("%s: %s", self._name, told or self._nothing_ordered())
             self._tell(held, ahead_of_wall_s)
         elif held.orders and abs(ahead_of_wall_s - self._ahead_of_wall_s) > 1:
             self._tell(held, ahead_of_wall_s)  # the clock on the wall was set
@@ -136,6 +136,13 @@ class StandingOrders:
     @property
     def _name(self) -> str:
         return str(self._driver.gate.key)
+
+    def _nothing_ordered(self) -> str:
+        keep = self._driver.gate.keep_alive
+        if keep is None:
+            return "nothing holds it awake or asleep"
+        wall_s = self.wall() + keep.until_s - self._driver.loop.time()
+        return f"no order holds it any more, but a caller ({keep.by}): awake {ends_text(wall_s)}"
 
     def _ahead_s(self) -> float:
         """Return how long before its span an engine has to be woken."""

@@ -6,7 +6,7 @@ engine of ours knows the field, so it goes no further. The same values stand in 
 """
 
 import re
-from math import inf, isfinite
+from math import inf
 
 from tornado_frontdoor.core.decisions import Reason
 from tornado_frontdoor.core.printable import quoted
@@ -15,6 +15,9 @@ from tornado_frontdoor.surfaces.bodies import JsonBody, read_json, without_field
 
 FIELD = "keep_alive"
 HEADER = "x-frontdoor-keep-alive"
+
+LARGEST_S = 1e12
+"""From here on a number is no time that anybody means; texts have as few digits."""
 
 _UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{0,9})?"
@@ -47,10 +50,14 @@ def keep_alive_s(value: object, name: str) -> float | None:
             raise Refused(
                 Reason.BAD_REQUEST, f"{name} {error}, not {quoted(value)}", name
             ) from None
-    elif isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if not -LARGEST_S < value < LARGEST_S:
+            detail = f"{name} is too large a number of seconds; below 0 it means for good"
+            raise Refused(Reason.BAD_REQUEST, detail, name)
         seconds = float(value)
     if seconds is None:
-        raise Refused(Reason.BAD_REQUEST, f"{name} must be a number of seconds or a text", name)
+        detail = f"{name} must be a number of seconds, or a duration such as 5m or 1h30m"
+        raise Refused(Reason.BAD_REQUEST, detail, name)
     return inf if seconds < 0 else seconds
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from math import isfinite
 from time import monotonic
@@ -133,8 +134,10 @@ class Admin:
             ):
                 prefix = f"/admin/{verb}/"
                 if path.startswith(prefix) and len(path) > len(prefix):
-                    name = unquote(path.removeprefix(prefix))
-                    return partial(answer, name, dict(parse_qsl(query)))
+                    asked = parse_qsl(query)
+                    if twice := _said_twice(name for name, _ in asked):
+                        return partial(_json, 400, {"error": f"{quoted(twice)} is given twice"})
+                    return partial(answer, unquote(path.removeprefix(prefix)), dict(asked))
         if client.method == "GET" and path.startswith("/admin/explain/"):
             return partial(self._explain, unquote(path.removeprefix("/admin/explain/")))
         answers: dict[tuple[str, str], Callable[[], Found]] = {
@@ -319,6 +322,11 @@ class Admin:
         accept, encodings = headers.get("accept", ""), headers.get("accept-encoding", "")
         body, sent = self._telemetry.scrape(accept, encodings)
         return Document(200, sent, body)
+
+
+def _said_twice(names: Iterable[str]) -> str | None:
+    """Return a name that comes more than once: nobody knows which of the values is meant."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def _replicas(upstream: Upstream) -> list[dict[str, Any]]:
