@@ -119,7 +119,9 @@ _OURS = {
     "new limits forgive the overdue": Patch("change_limits", _EXPIRE_BEFORE),
     "drain keeps the queue": Patch("drain", "lambda _: True", "lambda _: False"),
     "drain admits newcomers": Patch("arrive", "if self._draining:", "if False:"),
-    "drain from the tail": Patch("dismiss", "in self._queue", "in reversed(self._queue"),
+    "drain from the tail": Patch(
+        "dismiss", "self._queue.values()", "[*self._queue.values()][::-1]"
+    ),
     "wrong word for a paused expiry": Patch(
         "_too_late", "Reason.MODEL_WAKING if self._paused else ", ""
     ),
