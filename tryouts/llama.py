@@ -1,5 +1,6 @@
 """Loading and unloading a model of a real llama-server router, by a front door of its own."""
 
+import http.client
 import json
 import tempfile
 import threading
@@ -18,6 +19,8 @@ Say = Callable[..., None]
 CHAT = "/v1/chat/completions"
 CROWD = 20
 LOAD_S = 120.0
+STREAM_S = 600.0
+"""A machine that has other work brings less than a token a second."""
 
 CONFIGURATION = """
 [server]
@@ -145,7 +148,7 @@ def _by_hand(scene: Router) -> None:
 
 
 def _stream_past(scene: Router, model: str, told: list[bytes]) -> threading.Thread:
-    """Begin a stream that the front door knows nothing of."""
+    """Begin a stream that the front door knows nothing of; `told` gets its body, or its error."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": "count"}],
@@ -153,9 +156,26 @@ def _stream_past(scene: Router, model: str, told: list[bytes]) -> threading.Thre
         "ignore_eos": True,
         "stream": True,
     }
-    stream = threading.Thread(target=lambda: told.append(ask(scene.url + CHAT, body)[1]))
+
+    def read() -> None:
+        try:
+            told.append(ask(scene.url + CHAT, body, STREAM_S)[1])
+        except (OSError, http.client.HTTPException) as error:
+            told.append(repr(error).encode())
+
+    stream = threading.Thread(target=read)
     stream.start()
     return stream
+
+
+def _is_whole(told: list[bytes]) -> bool:
+    return told[0].endswith(b"data: [DONE]\n\n")
+
+
+def _end_of(told: list[bytes]) -> str:
+    if _is_whole(told):
+        return f"{len(told[0])} bytes, whole"
+    return f"{len(told[0])} bytes, cut after {told[0][-200:]!r}"
 
 
 def _somebody_else(scene: Router) -> None:
@@ -165,8 +185,7 @@ def _somebody_else(scene: Router) -> None:
     while stream.is_alive():
         slept += scene.models()[scene.model] != "loaded"
         stream.join(0.2)
-    whole = told[0].endswith(b"data: [DONE]\n\n")
-    scene.say(f"a stream past the front door: {len(told[0])} bytes, whole", holds=whole)
+    scene.say(f"a stream past the front door: {_end_of(told)}", holds=_is_whole(told))
     scene.say("the model stayed loaded under it, past its tier", holds=slept == 0)
 
 
@@ -188,9 +207,8 @@ def _refused(scene: Router) -> None:
         f"left {scene.models()}",
         holds=status == 200,
     )
-    stream.join(LOAD_S)
-    whole = bool(told) and told[0].endswith(b"data: [DONE]\n\n")
-    scene.say("and the other's stream was whole", holds=whole)
+    stream.join()
+    scene.say(f"and the other's stream: {_end_of(told)}", holds=_is_whole(told))
 
 
 def _killed(scene: Router) -> None:

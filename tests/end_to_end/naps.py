@@ -277,11 +277,8 @@ def text_of(reply: Reply) -> str:
     """Return what a chat says, streamed or not."""
     if "text/event-stream" not in reply.headers["content-type"]:
         return str(reply.json["choices"][0]["message"]["content"])
-    lines = reply.body.decode().splitlines()
-    assert lines[-2:] == ["data: [DONE]", ""] or "data: [DONE]" in lines
-    events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    choices = [event["choices"][0] for event in events if event["choices"]]
-    return "".join(choice["delta"].get("content") or "" for choice in choices)
+    assert "data: [DONE]" in reply.body.decode().splitlines()
+    return reply.text
 
 
 WORDS = "w0 w1 w2 w3 w4 w5 w6 w7 "

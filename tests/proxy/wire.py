@@ -35,6 +35,18 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
     @property
+    def events(self) -> list[Any]:
+        """The JSON of all `data:` events but `[DONE]`."""
+        lines = [line for line in self.body.decode().splitlines() if line.startswith("data: ")]
+        return [json.loads(line[6:]) for line in lines if line != "data: [DONE]"]
+
+    @property
+    def text(self) -> str:
+        """What a chat stream says, all its deltas together."""
+        choices = [event["choices"][0] for event in self.events if event.get("choices")]
+        return "".join(choice["delta"].get("content") or "" for choice in choices)
+
+    @property
     def closes(self) -> bool:
         """Whether the server says that it closes the connection."""
         return self.headers.get("connection", "").lower() == "close"

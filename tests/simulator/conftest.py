@@ -1,6 +1,7 @@
-"""Puts this room's own modules (`caller`, ...) within reach of its tests."""
+"""Puts this room's modules and the wire of tests/proxy within reach of its tests."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "proxy")]

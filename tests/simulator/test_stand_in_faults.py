@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from caller import Caller, scene
 from stopwatch import Stopwatch
+from wire import Cut
 
 from simulator.standin.faults import Faults
 
@@ -184,7 +185,7 @@ def test_garbage_and_drops_by_order() -> None:
     async def scenario() -> None:
         async with scene(faults="chat=garbage*1,chat=drop*1") as caller:
             assert (await caller.chat(stream=True)).text == "!!!!" * 3
-            with pytest.raises(asyncio.IncompleteReadError):
+            with pytest.raises(Cut):
                 await caller.chat()
             assert (await caller.chat(stream=True)).text == "w0 w1 w2 "
 
@@ -199,7 +200,7 @@ def test_looks_can_fail_hang_and_be_slow() -> None:
             assert await is_unanswered(caller, "/health", "GET")
             assert (await caller.get("/health")).status == 200
             assert (await caller.get("/version")).status == 200
-            with pytest.raises(asyncio.IncompleteReadError):
+            with pytest.raises(Cut):
                 await caller.get("/v1/models")
 
     asyncio.run(scenario())
@@ -232,7 +233,7 @@ def test_a_killed_engine_tells_its_streams_or_cuts_them_and_refuses_until_it_is_
             assert (await caller.call("/stand-in/kill", kill)).status == 200
             for connection in (streaming, waiting, plain):
                 if abrupt:
-                    with pytest.raises(asyncio.IncompleteReadError):
+                    with pytest.raises(Cut):
                         await connection.reply()
                 else:
                     reply = await connection.reply()

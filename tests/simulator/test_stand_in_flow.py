@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from caller import Caller, Connection, chat_body, scene
+from caller import Caller, chat_body, scene
+from wire import Cut, Wire
 
 from simulator.standin.requests import ServiceTime
 from simulator.standin.server import StandIn, StandInOptions
@@ -45,19 +46,19 @@ def test_plain_answer_waits_for_the_hold_and_for_all_its_tokens() -> None:
     asyncio.run(scenario())
 
 
-async def _fin(connection: Connection) -> None:
+async def _fin(connection: Wire) -> None:
     connection.leave()
 
 
-async def _half(connection: Connection) -> None:
+async def _half(connection: Wire) -> None:
     connection.half_close()
 
 
-async def _rst(connection: Connection) -> None:
+async def _rst(connection: Wire) -> None:
     connection.reset()
 
 
-async def _fin_with_bytes_unread(connection: Connection) -> None:
+async def _fin_with_bytes_unread(connection: Wire) -> None:
     connection.writer.write(b"\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n")
     await asyncio.sleep(0.02)  # let them arrive first: that is what hides the close
     connection.leave()
@@ -67,7 +68,7 @@ async def _fin_with_bytes_unread(connection: Connection) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("phase", ["holding", "waiting", "streaming", "silent", "stalled"])
 def test_client_that_leaves_is_gone_at_once(
-    phase: str, stream: bool, leave: Callable[[Connection], Awaitable[None]]
+    phase: str, stream: bool, leave: Callable[[Wire], Awaitable[None]]
 ) -> None:
     knobs: dict[str, object] = {
         "holding": {"hold_s": 60},
@@ -159,7 +160,7 @@ def test_streams_break_as_ordered(how: str, ends_with: bytes | None) -> None:
         async with scene(tokens=5) as caller:
             connection = await caller.begin_chat(stream=True, break_after=2, break_how=how)
             if how == "die":
-                with pytest.raises(asyncio.IncompleteReadError):
+                with pytest.raises(Cut):
                     await connection.reply()
             else:
                 reply = await connection.reply()
