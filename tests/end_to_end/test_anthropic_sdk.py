@@ -167,7 +167,10 @@ def test_images_of_results_reach_the_engine_after_all_results() -> None:
             raw_engine(say) as engine,
             doorway(url=engine.url) as door,
             anthropic.AsyncAnthropic(
-                base_url=f"http://127.0.0.1:{door.port}/llm", api_key="dummy", max_retries=0
+                base_url=f"http://127.0.0.1:{door.port}/llm",
+                api_key="dummy",
+                max_retries=0,
+                timeout=60,
             ) as client,
         ):
             await client.messages.create(model="reasoning", max_tokens=9, messages=messages)

@@ -21,7 +21,9 @@ async def with_sdk(door: Doorway, work: Callable[[openai.OpenAI], T], retries: i
 
     def run() -> T:
         base_url = f"http://127.0.0.1:{door.port}/v1"
-        with openai.OpenAI(base_url=base_url, api_key="none", max_retries=retries) as sdk:
+        with openai.OpenAI(
+            base_url=base_url, api_key="none", max_retries=retries, timeout=60
+        ) as sdk:
             return work(sdk)
 
     return await asyncio.to_thread(run)

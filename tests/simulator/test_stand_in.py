@@ -233,8 +233,8 @@ def test_the_command_says_where_it_listens_and_ends_quietly(number: int, code: i
 
 def _openai(caller: Caller) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(
-        base_url=f"http://127.0.0.1:{caller.port}/v1", api_key="x", max_retries=0
-    )
+        base_url=f"http://127.0.0.1:{caller.port}/v1", api_key="x", max_retries=0, timeout=60
+    )  # to connect, too: its own 5 s pass while a busy machine imports
 
 
 def test_knobs_also_ride_in_the_last_message_for_callers_behind_a_translation() -> None:
