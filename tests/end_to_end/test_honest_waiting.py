@@ -82,7 +82,7 @@ async def served_by_their_own_tries(wake_s: float, hold_s: float, clients: tuple
     engine = {"wake_s": (wake_s, wake_s)}
     async with house(engine=engine, hold_sleeping_s=hold_s) as door:
         await door.put_to_sleep(1)
-        await door.admin("/admin/wake/text?wait=true", "POST")
+        await door.admin("/admin/wake/text", "POST")
         await door.settled("awake", within_s=wake_s + 20)
         await door.put_to_sleep(1)
         answers = await asyncio.gather(*(client(door) for client in clients))
