@@ -142,6 +142,35 @@ def test_spoilt_stream_is_a_message_or_ends_with_an_error(
         assert result.error
 
 
+PIECES = [
+    chunk({"content": "x", "refusal": None, "tool_calls": None}, logprobs=None),
+    chunk({"reasoning": "r", "reasoning_content": "o", "tool_calls": []}, stop_reason=None),
+    chunk({"content": "y"}, usage=DETAILS) | {"error": None},
+    chunk({"content": "z"}) | {"error": "of the engine"},
+]
+
+
+def with_another_choice(payload: Json) -> Json:
+    """The same chunk put together as no engine does: it is read member by member."""
+    choices = payload.get("choices")
+    return (
+        payload | {"choices": [*choices, {}]} if choices and isinstance(choices, list) else payload
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(PIECES) | spoilt(PIECES), max_size=4), st.booleans())
+def test_chunk_read_in_one_go_means_what_it_means_member_by_member(
+    payloads: list[Json], begun: bool
+) -> None:
+    first = [chunk({"content": "a"})] if begun else []
+    data, slowly = (
+        sse(*first, *chunks, chunk({}, "stop"), "[DONE]")
+        for chunks in (payloads, map(with_another_choice, payloads))
+    )
+    assert bench.stream(data).data == bench.stream(slowly).data
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=4), st.sampled_from(["translate", "native"]))
 def test_no_bytes_at_all_upset_a_relay(pieces: list[bytes], anthropic: str) -> None:

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from tornado_frontdoor.surfaces.base import Refused
 from tornado_frontdoor.surfaces.bodies import read_json, replace_model
-from tornado_frontdoor.surfaces.quick_json import NOT_QUICK, decode, loads
+from tornado_frontdoor.surfaces.quick_json import (
+    NOT_QUICK,
+    decode,
+    decode_to_encode,
+    encode,
+    loads,
+)
 
 ODD = [
     *('{"a":1,"a":2}', '{"n":18446744073709551616}', '{"n":-9223372036854775809}', '{"n":1e400}'),
@@ -44,6 +50,27 @@ def test_values_are_read_as_by_the_library(value: Any, ascii_only: bool) -> None
     text = json.dumps(value, ensure_ascii=ascii_only)
     if ascii_only or not any("\ud800" <= c <= "\udfff" for c in text):
         assert told(loads, text) == told(json.loads, text)
+
+
+def written(value: Any) -> bytes:
+    """Return compact JSON by the library."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+@given(VALUES | st.sampled_from([1e16, -1e16, 9999999999999998.0, 1e-4, 9.9e-5, 1e22, 5e-324]))
+def test_what_was_read_is_written_as_by_the_library(value: Any) -> None:
+    text = json.dumps(value).encode()
+    try:
+        read = decode_to_encode(text)
+    except NOT_QUICK:
+        return
+    assert encode([read]) == written([json.loads(text)])
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e999", "NaN", "Infinity"])
+def test_what_is_no_finite_number_is_never_read_to_be_written(number: str) -> None:
+    with pytest.raises(NOT_QUICK):
+        decode_to_encode(number.encode())
 
 
 @given(st.text() | st.sampled_from(ODD), st.integers(0, 30), st.text(max_size=3))

@@ -21,7 +21,7 @@ from tornado_frontdoor.surfaces.patient_json import (
     in_steps,
     takes_long,
 )
-from tornado_frontdoor.surfaces.quick_json import NOT_QUICK, decode
+from tornado_frontdoor.surfaces.quick_json import NOT_QUICK, decode_to_encode
 
 Span = tuple[int, int]
 
@@ -42,6 +42,8 @@ class JsonBody(NamedTuple):
     model_spans: tuple[Span, ...] | None
     """None: they were not looked for yet."""
     long_texts: LongTexts | None = None
+    quick: bool = False
+    """`fields` may be written by `quick_json.encode`."""
 
 
 def read_json(body: bytes) -> JsonBody:
@@ -66,9 +68,9 @@ def read_json(body: bytes) -> JsonBody:
 
 def _read_at_once(body: bytes) -> JsonBody:
     try:
-        fields = decode(body)
+        fields = decode_to_encode(body)
         if isinstance(fields, dict):
-            return JsonBody(body, fields, None)
+            return JsonBody(body, fields, None, quick=True)
     except NOT_QUICK:
         pass
     text = body.decode("utf-8")

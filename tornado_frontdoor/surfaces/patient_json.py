@@ -36,6 +36,7 @@ SHOWN_BYTES = 1024
 MOST_KEPT_BYTES = 4 * 1024 * 1024
 MANY_TEXTS_BYTES = 160
 """A text longer than that is a long one where those before it come to `MOST_KEPT_BYTES`."""
+_MARKS = b",{[\\"
 _SEGMENT_BYTES = 4096
 _END_BYTES = 32
 _LONGEST_NUMBER = 5000
@@ -62,7 +63,7 @@ def takes_long(body: bytes) -> bool:
     """Tell whether reading a body at once could keep others waiting."""
     if len(body) < LARGE_BYTES:
         return False
-    return len(body) >= HUGE_BYTES or sum(map(body.count, (b",", b"{", b"[", b"\\"))) > BUSY_MARKS
+    return len(body) >= HUGE_BYTES or len(body) - len(body.translate(None, _MARKS)) > BUSY_MARKS
 
 
 def in_steps(body: bytes, begin: int, end: int) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ Lines end in CRLF, LF or CR wherever the pieces are cut. A line is decoded as UT
 whole, so that no character is lost between two pieces.
 """
 
-from typing import NamedTuple
+from msgspec import Struct
 
 LIMIT_BYTES = 16 * 1024 * 1024
 """Longest unfinished frame; an engine that sends more without an end is broken."""
@@ -15,7 +15,7 @@ _BOM = b"\xef\xbb\xbf"
 _CR, _LF = 13, 10
 
 
-class Frame(NamedTuple):
+class Frame(Struct, frozen=True, gc=False):
     """One event: its type where it names one, and its data lines joined with a newline."""
 
     event: str | None
@@ -43,18 +43,28 @@ class Reader:
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """Take a piece; return the frames that it completes. Raises FrameTooLongError."""
+        line, _, rest = chunk.partition(b"\n")
         if (
-            self._clean
-            and chunk.startswith(b"data: ")
-            and chunk.find(b"\n") == len(chunk) - 2  # the first newline is one before the end ...
-            and chunk.endswith(b"\n\n")
-            and b"\r" not in chunk
-            and len(chunk) <= self._limit
+            rest == b"\n"
+            and self._clean
+            and line[:6] == b"data: "
+            and _CR not in line
+            and len(line) <= self._limit
         ):
-            # ... so this is one frame of one line, which is what engines send nearly always.
             self._first = False
-            return [Frame(None, chunk[6:-2].decode("utf-8", "replace"))]
-        return self._read(chunk)
+            return [Frame(None, line[6:].decode("utf-8", "replace"))]
+        if not self._clean or chunk[-2:] != b"\n\n" or _CR in chunk or len(chunk) > self._limit:
+            return self._read(chunk)
+        lines = chunk.split(b"\n")  # data, empty, data, empty, ..., empty
+        if any(lines[1::2]):
+            return self._read(chunk)
+        frames = []
+        for line in lines[:-1:2]:
+            if line[:6] != b"data: ":
+                return self._read(chunk)
+            frames.append(Frame(None, line[6:].decode("utf-8", "replace")))
+        self._first = False
+        return frames
 
     def close(self) -> list[Frame]:
         """Take the end of the stream; return the frame that no empty line has closed."""

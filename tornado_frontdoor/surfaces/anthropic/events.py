@@ -8,7 +8,7 @@ content and closed by whatever comes after it; no delta is empty. The text of a 
 frame whose other parts are built once for each block: this is done for every token of an answer.
 """
 
-from tornado_frontdoor.surfaces.anthropic.fields import Json, encode, to_bytes
+from tornado_frontdoor.surfaces.anthropic.fields import Json, encode, encode_text, to_bytes
 from tornado_frontdoor.surfaces.anthropic.response import signature
 
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
@@ -72,7 +72,7 @@ class EventWriter:
         """Write a piece of text (not empty)."""
         if self._open != "text":
             self._start("text", {"type": "text", "text": ""}, "text_delta", "text")
-        self._frames.append(self._delta + encode(text) + _DELTA_END)
+        self._frames.append(self._delta + encode_text(text) + _DELTA_END)
 
     def thinking(self, text: str) -> None:
         """Write a piece of thinking (not empty), or only that there is some."""
@@ -80,7 +80,7 @@ class EventWriter:
             block = {"type": "thinking", "thinking": "", "signature": ""}
             self._start("thinking", block, "thinking_delta", "thinking")
         if not self._hides_thinking:
-            self._frames.append(self._delta + encode(text) + _DELTA_END)
+            self._frames.append(self._delta + encode_text(text) + _DELTA_END)
 
     def tool(self, call_id: str, name: str) -> None:
         """Open a block for a tool call."""
@@ -89,7 +89,7 @@ class EventWriter:
 
     def arguments(self, piece: str) -> None:
         """Write a piece of the open tool call's arguments (not empty)."""
-        self._frames.append(self._delta + encode(piece) + _DELTA_END)
+        self._frames.append(self._delta + encode_text(piece) + _DELTA_END)
 
     def close(self) -> None:
         """Close the open block, if any; thinking is signed first."""

@@ -1,21 +1,28 @@
 """Reading JSON that anybody may have written: the value, or a refusal that names its path."""
 
 from json import JSONDecoder, JSONEncoder
+from json.encoder import encode_basestring
 from math import isfinite
 from typing import Any
 
 from tornado_frontdoor.core.decisions import Reason
+from tornado_frontdoor.surfaces import quick_json
 from tornado_frontdoor.surfaces.base import Refused
 from tornado_frontdoor.surfaces.bodies import JsonBody
 from tornado_frontdoor.surfaces.patient_json import is_small, write, write_in_steps
 
 Json = dict[str, Any]
 
+NOT_FINITE = "holds a number that is not finite"
+
 encode = JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), check_circular=False, allow_nan=False
 ).encode
 """Compact JSON with its characters as they are. Raises ValueError for a number that is not finite,
 which JSON has not."""
+
+encode_text = encode_basestring
+"""`encode` for a text, without the way to it."""
 
 
 def encoded(value: object) -> str:
@@ -45,14 +52,15 @@ def encode_request(body: Json, asked: JsonBody) -> bytes:
 
     Raises Refused for a number that JSON has not.
     """
+    if asked.quick:
+        return quick_json.encode(body)
     long_texts = asked.long_texts
     try:
         if long_texts is None:
             return to_bytes(encode(body))
         return b"".join(long_texts.restore(write(body)))
     except ValueError as error:
-        detail = "The body holds a number that is not finite"
-        raise Refused(Reason.BAD_REQUEST, detail) from error
+        raise Refused(Reason.BAD_REQUEST, f"The body {NOT_FINITE}") from error
 
 
 def invalid(path: str, why: str) -> Refused:

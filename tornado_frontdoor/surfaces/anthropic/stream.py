@@ -25,6 +25,7 @@ from tornado_frontdoor.surfaces.anthropic.errors import (
 )
 from tornado_frontdoor.surfaces.anthropic.events import EventWriter
 from tornado_frontdoor.surfaces.anthropic.fields import Json, encode
+from tornado_frontdoor.surfaces.anthropic.pieces import read_piece
 from tornado_frontdoor.surfaces.anthropic.response import (
     Asked,
     arguments_of,
@@ -94,7 +95,7 @@ class MessageStream:
         data = frame.data
         if data.startswith("[") and data.strip() == _DONE:
             return True
-        if not data:
+        if not data or self._takes_piece(frame):
             return False
         chunk = parsed(data)
         error = chunk.get("error")
@@ -141,6 +142,23 @@ class MessageStream:
         )
 
     # One chunk
+
+    def _takes_piece(self, frame: Frame) -> bool:
+        """Take a chunk that only goes on with what is open; tells whether it was one."""
+        if self._calls or not self._writer.started or frame.event is not None:
+            return False
+        piece = read_piece(frame.data)
+        if piece is None:
+            return False
+        if piece.usage:
+            self._usage = piece.usage
+        delta = piece.choices[0].delta
+        thinking = delta.reasoning or delta.reasoning_content
+        if thinking:
+            self._writer.thinking(thinking)
+        if delta.content:
+            self._writer.text(delta.content)
+        return True
 
     def _take_delta(self, delta: Json) -> None:
         thinking = reasoning_of(delta)
