@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from anthropic_bench import HI, TOOL, assistant, bench, tool_result, tool_use, user
 
+from tornado_frontdoor.surfaces.base import Refused
+
 Json = dict[str, Any]
 
 
@@ -33,6 +35,13 @@ def test_input_examples_are_told_in_the_description() -> None:
     assert function(TOOL | examples)["description"] == told
     described = TOOL | examples | {"description": "Gets."}
     assert function(described)["description"] == f"Gets.\n{told}"
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_input_example_with_a_number_that_json_has_not_is_refused(number: float) -> None:
+    with pytest.raises(Refused) as refused:
+        bench.sent(tools=[{**TOOL, "input_examples": [{"a": number}]}])
+    assert refused.value.refusal.param == "tools.0.input_examples"
 
 
 def test_deferred_tools_are_offered_once_they_are_asked_for() -> None:

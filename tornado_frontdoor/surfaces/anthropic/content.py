@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.surfaces.anthropic.fields import (
+    NOT_FINITE,
     Json,
     invalid,
     nonempty_str,
@@ -79,7 +80,7 @@ def assistant_tool_call(block: Json, path: str) -> Json:
         small = is_small(arguments)
         written = _encode(arguments) if small else "".join(write_in_steps(arguments))
     except ValueError as error:
-        raise invalid(f"{path}.input", "holds a number that is not finite") from error
+        raise invalid(f"{path}.input", NOT_FINITE) from error
     return {
         "id": nonempty_str(block, "id", path),
         "type": "function",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.surfaces.anthropic.fields import (
+    NOT_FINITE,
     Json,
     encoded,
     flag_at,
@@ -68,7 +69,10 @@ def _function(tool: Json, path: str) -> Json:
     description = "" if tool.get("description") is None else str_field(tool, "description", path)
     examples = tool.get("input_examples")
     if examples:
-        lines = [encoded(example) for example in list_at(examples, f"{path}.input_examples")]
+        try:
+            lines = [encoded(example) for example in list_at(examples, f"{path}.input_examples")]
+        except ValueError as error:
+            raise invalid(f"{path}.input_examples", NOT_FINITE) from error
         description = "\n".join(
             [*([description] if description else []), "Input examples:", *lines]
         )
