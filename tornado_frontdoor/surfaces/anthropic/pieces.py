@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 from tornado_frontdoor.surfaces.quick_json import NOT_QUICK
 
 
-class Delta(Struct, gc=False):
+class TextDelta(Struct, gc=False):
     """What is new."""
 
     content: str | None = None
@@ -22,26 +22,26 @@ class Delta(Struct, gc=False):
     tool_calls: Any = None
 
 
-class Choice(Struct, gc=False):
+class TextChoice(Struct, gc=False):
     """The choice that was asked for."""
 
-    delta: Delta
+    delta: TextDelta
     index: int = 0
     finish_reason: None = None
 
 
-class Piece(Struct, gc=False):
+class TextPiece(Struct, gc=False):
     """The chunk; more than one choice is never asked for."""
 
-    choices: list[Choice]
+    choices: list[TextChoice]
     usage: Any = None
     error: None = None
 
 
-_decode = Decoder(Piece).decode
+_decode = Decoder(TextPiece).decode
 
 
-def read_piece(data: str) -> Piece | None:
+def read_piece(data: str) -> TextPiece | None:
     """Return the piece that a chunk is; None: it is none."""
     try:
         piece = _decode(data)
