@@ -5,7 +5,7 @@ Rule 1: others' prompts slow decoding down, and decoding slows prompts down. So 
           decode time   = first x tokens + growth x tokens x (batch - 1)
                           + prompt cost x others' prompt tokens + overhead x others' prompts
           first token   = prompt cost x prompt tokens read meanwhile + overhead x prompts read
-                          + the iterations that these took, at the batch's speed
+                          + the iterations that these took, and its own, at the batch's speed
 Rule 2: costs are not negative (non-negative least squares); the batch is who decoded meanwhile.
 Rule 3: growth is a line, or a power of the batch where that explains the log clearly better.
 Rule 4: how sure the costs are comes from fits to the log's requests drawn anew.
@@ -70,17 +70,23 @@ class _Equations(NamedTuple):
         """Return the rows with these numbers."""
         return _Equations(*(column[index] for column in self))
 
+    @property
+    def met(self) -> Floats:
+        """The others that decoded as the first token was made."""
+        return np.where(self.chunks > 0, self.batch_before, 0.0)
+
     def line_costs(self) -> Floats:
         """Return first, growth, prompt token and overhead."""
         return self._solved(
             (self.tokens, self.tokens * (self.batch - 1)),
-            (self.chunks, self.chunks * (self.batch_before - 1)),
+            (self.chunks + 1, self.chunks * (self.batch_before - 1) + self.met),
         )
 
     def power_costs(self, power: float) -> Floats:
         """Return first, prompt token and overhead, where a token costs `first` x batch^power."""
         return self._solved(
-            (self.tokens * self.batch**power,), (self.chunks * self.batch_before**power,)
+            (self.tokens * self.batch**power,),
+            (self.chunks * self.batch_before**power + (self.met + 1) ** power,),
         )
 
     def _solved(self, decoding: tuple[Floats, ...], reading: tuple[Floats, ...]) -> Floats:
