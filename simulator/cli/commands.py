@@ -6,7 +6,7 @@ Rule 2: a wrong option raises UsageError; whoever parsed the command line prints
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simulator.cli import option_parser as parsers
+from simulator.cli.engine_validation import engine_options, validate_engine
 from simulator.cli.option_parser import OptionParser
 from simulator.cli.options import UsageError, replay_of, simulate_of, sweep_of
 from simulator.exact.known import exact_metrics
@@ -25,17 +26,22 @@ from simulator.reports.json_document import (
     simulate_document,
     sweep_document,
 )
-from simulator.reports.terminal import as_it_was, number, progress, simulate_page, sweep_page
+from simulator.reports.terminal import (
+    as_it_was,
+    asked_columns,
+    number,
+    progress,
+    simulate_page,
+    sweep_page,
+)
 from simulator.study.calibrate import Fit, calibrate
-from simulator.study.engine_check import EngineValue, check_engine
 from simulator.study.experiment import ClusterError, Plan, Result, cores, experiment, observe
 from simulator.study.observed import observed_metrics
 from simulator.study.request import StudyRequest
 from simulator.study.spending import Spending
 from simulator.study.sweep import Choice, choose
 from simulator.traffic.access_log import RAN
-from simulator.traffic.benchmarks import read_benchmark
-from simulator.traffic.service_profiles import ServiceProfile, profile_document
+from simulator.traffic.service_profiles import profile_document
 from simulator.traffic.tables import TraceError
 
 __all__ = ["COMMANDS", "UsageError", "calibrate_log", "replay", "simulate", "sweep", "validate"]
@@ -78,7 +84,7 @@ def sweep(given: Given) -> int:
     if command.json:
         print(as_json(sweep_document(command, choice)))
     else:
-        console = _wide()
+        console = _wide(command)
         sweep_page(console, command, choice)
         _print_told(console, command)
     _plot_choice(command, choice)
@@ -96,7 +102,7 @@ def replay(given: Given) -> int:
         print(as_json({"observed": observed_document(observed), **document}))
     else:
         log = command.log
-        console = _wide()
+        console = _wide(command)
         console.print(
             f"{len(log.outcomes)} requests read; left out: {log.left_out}.", highlight=False
         )
@@ -121,14 +127,10 @@ def validate(given: Given) -> int:
         jobs=options.take("--jobs", parsers.whole(1), cores()),
         driver=options.take("--driver", parsers.one_of("simpy", "heap"), "heap"),
     )
-    for option in ("--against", "--slots"):
-        options.needs(option, "--engine")
-    slots = options.take("--slots", parsers.whole(1), 0)
-    if "--engine" in options and not slots:
-        options.fault("--engine", "needs --slots: how many may run at once")
+    engine = engine_options(options)
     options.done()
-    if "--engine" in options:
-        return _validate_engine(given, plan, slots)
+    if engine is not None:
+        return validate_engine(engine, plan, json=options.flag("--json"))
     wanted = cases(requests, full=full)
     with progress(Console(stderr=True), "validating") as on_progress:
         results = experiment([case.scenario for case in wanted], plan, on_progress)
@@ -143,43 +145,6 @@ def validate(given: Given) -> int:
     else:
         _validate_page(found)
     return 1 if wrong else 0
-
-
-def _validate_engine(given: Given, plan: Plan, slots: int) -> int:
-    """Hold a fitted engine against a run of it; returns 1 when a value is wrong, else 0."""
-    fitted, foretold = (
-        Path(given[name] or given["--engine"]) for name in ("--engine", "--against")
-    )
-    try:
-        fit = calibrate([fitted], fitted.stem, None)
-        run = read_benchmark(foretold)
-    except TraceError as error:
-        raise UsageError([f"--engine: {error}"]) from None
-    if run is None or not isinstance(fit.profile, ServiceProfile):
-        raise UsageError(["--engine: only the result of a benchmark tells what to compare"])
-    found = check_engine(fit.profile, run.timings, slots, plan)
-    if given.get("--json"):
-        print(as_json({"values": [asdict(value) for value in found], "fitted": fit.facts}))
-    else:
-        _engine_page(found, fitted, foretold, fit)
-    return 0 if all(value.right for value in found) else 1
-
-
-def _engine_page(found: Sequence[EngineValue], fitted: Path, foretold: Path, fit: Fit) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    table = Table(show_edge=False)
-    for column in ("", "measured", "simulated", "off by", "95 % of what the fit leaves open"):
-        table.add_column(column, justify="right" if column else "left")
-    for value in found:
-        cells = (f"{each:.4g} s" for each in (value.measured, value.simulated))
-        interval = f"{value.low:.4g} to {value.high:.4g} s"
-        style = "" if value.right else "red"
-        table.add_row(value.name, *cells, f"{value.off:+.1%}", interval, style=style)
-    console.print(f"Fitted to {fitted.name}, held against {foretold.name}.", highlight=False)
-    console.print(table)
-    wrong = sum(not value.right for value in found)
-    most = fit.facts["in_service_max"]
-    console.print(f"{len(found)} values, {wrong} wrong; at most {most:.0f} ran in the fitted one.")
 
 
 def calibrate_log(given: Given) -> int:
@@ -260,9 +225,10 @@ def _choice(command: StudyRequest) -> Choice:
         )
 
 
-def _wide() -> Console:
+def _wide(command: StudyRequest) -> Console:
     """Return a console that does not fold tables when nobody looks at them in a terminal."""
-    return Console(width=None if sys.stdout.isatty() else 140)
+    width = 140 + 12 * len(asked_columns(command))
+    return Console(width=None if sys.stdout.isatty() else width)
 
 
 def _stressed(command: StudyRequest) -> list[tuple[str, Result]]:

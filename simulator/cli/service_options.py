@@ -1,6 +1,7 @@
 """From options and logs to how much work requests are and how fast the engine is."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from simulator.cli import option_parser as parsers
@@ -8,10 +9,22 @@ from simulator.cli.option_parser import OptionParser, UsageError
 from simulator.study.calibrate import alone_at, fit_company
 from simulator.traffic.access_log import AccessLog
 from simulator.traffic.distributions import Distribution, Floats, empirical
+from simulator.traffic.engine_details import EngineDetails, PrefixCache, Speculation
 from simulator.traffic.service import Rows, Service
-from simulator.traffic.service_profiles import PROFILES, MeasuredSeconds, read_profile
+from simulator.traffic.service_profiles import (
+    PROFILES,
+    MeasuredSeconds,
+    ServiceProfile,
+    read_profile,
+)
 from simulator.traffic.tables import TraceError
 
+OF_TOKENS = (
+    *("--prompt", "--output"),
+    *("--max-num-batched-tokens", "--kv-tokens", "--prefix-cache", "--speculate"),
+)
+"""Options of an engine whose tokens are known."""
+MOST_DRAFTS = 100
 DEFAULT_SERVICE = Service(seconds=Distribution("exp", 2.0))
 
 
@@ -21,14 +34,15 @@ def service_of(options: OptionParser, rows: Rows | None) -> Service:
         service = _recorded_seconds(rows.service_s)
     else:
         service = options.take("--service", _service_law, DEFAULT_SERVICE)
-    for option in ("--prompt", "--output"):
-        if option in options and service.profile is None:
+    if service.profile is None:
+        for option in options.given_of(*OF_TOKENS):
             options.fault(option, "goes with a --service profile of tokens only")
-    if service.profile is not None:
+    else:
         if "--slowdown" in options:
             options.fault("--slowdown", "a profile says that itself")
         return replace(
             service,
+            profile=detailed(options, service.profile),
             prompt=options.take("--prompt", _tokens, Distribution("exp", 1024.0)),
             output=options.take("--output", _tokens, Distribution("exp", 256.0)),
         )
@@ -36,9 +50,50 @@ def service_of(options: OptionParser, rows: Rows | None) -> Service:
     return replace(service, slowdown=slowdown)
 
 
+def detailed(options: OptionParser, profile: ServiceProfile) -> ServiceProfile:
+    """Return a profile with what the options say of its engine besides."""
+    details = profile.details
+    details = replace(
+        options.take("--prefix-cache", partial(_prefix_cache, details), details),
+        kv_tokens=options.take("--kv-tokens", parsers.above(0), details.kv_tokens),
+        speculation=options.take("--speculate", _speculation, details.speculation),
+    )
+    if not (details.paged or details.prefix_caching):
+        options.fault("--prefix-cache", "off says what a preemption costs: give --kv-tokens")
+    budget = options.take("--max-num-batched-tokens", parsers.whole(1), profile.chunk_tokens)
+    return replace(profile, details=details, chunk_tokens=budget)
+
+
+def _prefix_cache(details: EngineDetails, text: str) -> EngineDetails:
+    if text == "off":
+        return replace(details, prefix_caching=False, prefix=None)
+    continued, cached = parsers.pair_of(parsers.at_least(0))(text)
+    for value in (continued, cached):
+        if value > 1:
+            raise ValueError(f"needs two shares, or off, not {text!r}")
+    return replace(
+        details,
+        prefix_caching=True,
+        prefix=PrefixCache(continued=continued, cached=cached) if continued else None,
+    )
+
+
+def _speculation(text: str) -> Speculation:
+    parts = text.split(",")
+    if len(parts) not in {2, 3}:
+        raise ValueError(f"needs DRAFTS,ACCEPTANCE or DRAFTS,ACCEPTANCE,DEVIATION, not {text!r}")
+    drafts = parsers.whole(1)(parts[0])
+    if drafts > MOST_DRAFTS:
+        raise ValueError(f"no engine drafts {drafts} tokens in a step")
+    acceptance, deviation = (parsers.at_least(0)(part) for part in (*parts[1:], "0")[:2])
+    if acceptance > 1:
+        raise ValueError(f"the acceptance must be at most 1, not {acceptance:g}")
+    return Speculation(drafts=drafts, acceptance=acceptance, deviation=deviation)
+
+
 def logged_service(options: OptionParser, log: AccessLog) -> tuple[Service, Rows]:
     """Return the service that a log shows, and its rows with what each would take alone."""
-    for option in options.given_of("--prompt", "--output"):
+    for option in options.given_of(*OF_TOKENS):
         options.fault(option, "goes with a --service profile of tokens only")
     assert log.rows.service_s is not None
     service = _recorded_seconds(log.rows.service_s)

@@ -33,9 +33,10 @@ def alone_speed(batch: int) -> float:  # noqa: ARG001 - the signature of a Speed
 class Prefill:
     """What reading prompts costs: `cost_s` a token, `budget_tokens` in one iteration.
 
-    Prompts are read one at a time in arrival order. With n sequences decoding meanwhile an
-    iteration takes 1/speed(n) + budget_tokens x cost_s: it gives each of them one unit of work and
-    the prompt `budget_tokens`. Alone, p tokens take p x cost_s + `overhead_s`.
+    Prompts are read one at a time in arrival order. The budget is vLLM's max_num_batched_tokens:
+    of n sequences that decode meanwhile each takes one token of it, and the prompt has the rest, so
+    an iteration takes 1/speed(n) + (budget_tokens - n) x cost_s and gives each of them one unit of
+    work. Alone, p tokens take p x cost_s + `overhead_s`.
     """
 
     cost_s: float
@@ -50,6 +51,10 @@ class What(Enum):
     """It took its slots."""
     STEPPED = auto()
     """It ended one of its steps and goes on with the next."""
+    PREEMPTED = auto()
+    """It had to give its slots back, and waits to read anew what it had."""
+    RESUMED = auto()
+    """It took its slots again."""
     FINISHED = auto()
     """It ended its last step and gave its slots back."""
 
@@ -63,7 +68,9 @@ class Moment(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
+class Job:
+    """One job inside; what a subclass does not use stays as it is."""
+
     id: JobId
     number: int
     weight: int
@@ -95,10 +102,10 @@ class Replica:
         if min(self._speed) <= 0:
             raise ValueError("a speed must be above 0 for every batch")
         self._prefill = prefill
-        self._jobs: dict[JobId, _Job] = {}  # all of them, in order of arrival
-        self._queue: dict[JobId, _Job] = {}
-        self._heap: list[tuple[float, int, _Job]] = []
-        self._reading: deque[_Job] = deque()
+        self._jobs: dict[JobId, Job] = {}  # all of them, in order of arrival
+        self._queue: dict[JobId, Job] = {}
+        self._heap: list[tuple[float, int, Job]] = []
+        self._reading: deque[Job] = deque()
         self._decoding = 0
         self._numbers = 0
         self._moments: list[Moment] = []
@@ -145,12 +152,14 @@ class Replica:
         of `step_work` each. `weight` is the number of slots it takes, never more than there are.
         The caller must have advanced past every earlier event.
         """
-        self._reach(now)
-        assert job not in self._jobs, f"job {job!r} is inside already"
         self._numbers += 1
         weight = min(weight, self.slots)
-        new = _Job(job, self._numbers, weight, prompt, work, steps, step_work)
-        self._jobs[job] = self._queue[job] = new
+        return self._take_in(Job(job, self._numbers, weight, prompt, work, steps, step_work), now)
+
+    def _take_in(self, new: Job, now: float) -> bool:
+        self._reach(now)
+        assert new.id not in self._jobs, f"job {new.id!r} is inside already"
+        self._jobs[new.id] = self._queue[new.id] = new
         self._fill(now)
         return new.running
 
@@ -241,7 +250,7 @@ class Replica:
         self._drop(job, ended_at=target)
         self._fill(at_s)
 
-    def _drop(self, job: _Job, ended_at: float | None = None) -> None:
+    def _drop(self, job: Job, ended_at: float | None = None) -> None:
         """Forget a job; `ended_at` is the common work at its end, known without rounding."""
         job.gone = True
         del self._jobs[job.id]
@@ -265,19 +274,23 @@ class Replica:
             job = next(iter(self._queue.values()))
             if self.running + job.weight > self.slots:
                 return
-            del self._queue[job.id]
-            job.running = True
-            self.running += job.weight
-            self._moments.append(Moment(What.STARTED, job.id, now))
-            if self._prefill is not None and job.prompt > 0:
-                self._reading.append(job)
-                if job is self._reading[0]:
-                    self._begin_reading(now)
-            else:
-                self._decode(job, now)
-            self._rerate(now)
+            self._begin(job, now, What.STARTED)
 
-    def _decode(self, job: _Job, now: float) -> None:
+    def _begin(self, job: Job, now: float, what: What) -> None:
+        """Take a job out of the queue and give it its slots."""
+        del self._queue[job.id]
+        job.running = True
+        self.running += job.weight
+        self._moments.append(Moment(what, job.id, now))
+        if self._prefill is not None and job.prompt > 0:
+            self._reading.append(job)
+            if job is self._reading[0]:
+                self._begin_reading(now)
+        else:
+            self._decode(job, now)
+        self._rerate(now)
+
+    def _decode(self, job: Job, now: float) -> None:
         self._decoding += job.weight
         job.target = self._work_done(now) + job.work
         heappush(self._heap, (job.target, job.number, job))
@@ -314,7 +327,7 @@ class Replica:
         """Set the rates for the batch as it is now; unchanged rates leave no rounding behind."""
         batch, rate, read_rate = self._decoding, self._rate, 0.0
         if self._reading and self._prefill is not None:
-            chunk = self._prefill.budget_tokens
+            chunk = max(1, self._prefill.budget_tokens - batch)
             iteration_s = chunk * self._prefill.cost_s
             if batch:
                 iteration_s += 1 / self._speed[batch]

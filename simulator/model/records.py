@@ -14,6 +14,7 @@ from typing import NamedTuple
 from simulator.model.attempt import Attempt
 from simulator.model.event_loop import EventLoop, HeapDriver
 from simulator.model.key_records import KeyRecords
+from simulator.model.kv_records import KvRecords
 from simulator.model.scenario import EachRequest, Scenario
 from simulator.model.sleeping_engine import StateTimes
 from simulator.model.tally import Tally
@@ -89,6 +90,9 @@ class Records:
         self._tokens = scenario.service.profile is not None
         self._timed = scenario.terminating
         self.by_key = KeyRecords(scenario.keys, scenario.warmup) if scenario.keys else None
+        self.kv: KvRecords | None = None
+        if (profile := scenario.service.profile) is not None and profile.details.paged:
+            self.kv = KvRecords(profile.details.kv_tokens, scenario.warmup)
         self.flights = Gauge()
         """Slots taken."""
         self.line = Gauge()
@@ -116,6 +120,8 @@ class Records:
         """
         if index == self._warmup and index:
             self._opened = self._snapshot(at_s)
+            if self.kv is not None:
+                self.kv.open(at_s)
         self._settle()
         following = (index // BLOCK + 1) * BLOCK
         return self._warmup if index < self._warmup < following else following
@@ -178,7 +184,7 @@ class Records:
     def no_more_requests(self) -> None:
         """Note that the last request has come: a steady state ends here."""
         if not self._timed:
-            self._closed = self._snapshot(self._loop.time_s)
+            self._close(self._loop.time_s)
 
     @property
     def attempts(self) -> int:
@@ -190,9 +196,13 @@ class Records:
         self.offered = max(0, requests - self._warmup)
         self._times = times
         if self._closed is None:
-            last_s = self.timeline[-1][0] if self.timeline else self._loop.time_s
-            self._closed = self._snapshot(last_s)
+            self._close(self.timeline[-1][0] if self.timeline else self._loop.time_s)
         self._settle()
+
+    def _close(self, at_s: float) -> None:
+        self._closed = self._snapshot(at_s)
+        if self.kv is not None:
+            self.kv.close(at_s)
 
     def _settle(self) -> None:
         for tally in (self.waits, self.latencies, self.hidden, self.first_tokens, self.tokens):
@@ -256,6 +266,8 @@ class Records:
         }
         if self._tokens:
             metrics |= self._token_metrics()
+        if self.kv is not None:
+            metrics |= self.kv.metrics(self.offered)
         if self.by_key is not None:
             metrics |= self.by_key.metrics()
         if self._each is not None:

@@ -6,14 +6,19 @@ Rule 2: a request that finds no slot in its replica waits there, unseen by the f
         the hidden wait.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from math import inf
+from typing import NamedTuple
 
-from simulator.engine_model.replica import Replica, What
+from simulator.engine_model.kv_memory import PagedReplica
+from simulator.engine_model.replica import Replica, Speed, What
 from simulator.model.attempt import Attempt
 from simulator.model.event_loop import EventLoop, Order
+from simulator.model.kv_records import KvRecords
 from simulator.model.scenario import Scenario
 from simulator.traffic.distributions import unit
+from simulator.traffic.engine_details import Chances
+from simulator.traffic.service_profiles import ServiceProfile
 from simulator.traffic.streams import Purpose, Streams
 from tornado_frontdoor.core.replicas import Engines
 
@@ -31,6 +36,53 @@ def engines_of(scenario: Scenario) -> Engines | None:
     return Engines({str(number): bound for number in range(scenario.replicas)})
 
 
+def new_replica(slots: int, speed: Speed, profile: ServiceProfile | None) -> Replica:
+    """Return a replica that does what its profile says, if there is one."""
+    if profile is None:
+        return Replica(slots, speed)
+    if profile.details.paged:
+        return PagedReplica(slots, speed, profile.prefill, profile.details.cache)
+    return Replica(slots, speed, profile.prefill)
+
+
+def chances_of(profile: ServiceProfile | None, streams: Streams) -> Chances | None:
+    """Return what requests meet by chance; None: nothing."""
+    if profile is None or profile.details.plain:
+        return None
+    return Chances(profile.details, streams)
+
+
+class Work(NamedTuple):
+    """What one request asks for."""
+
+    number: int
+    prompt: float
+    tokens: float
+    weight: int = 1
+
+
+def start_in_detail(
+    replica: Replica, job: Hashable, work: Work, now: float, chances: Chances
+) -> None:
+    """Start a request with what it meets by chance: its first token, then all further ones."""
+    cached = chances.cached(work.number, work.prompt)
+    further = chances.work(work.number, work.tokens - 1.0)
+    if isinstance(replica, PagedReplica):
+        replica.start(
+            job,
+            1.0,
+            now,
+            steps=1,
+            step_work=further,
+            weight=work.weight,
+            prompt=work.prompt,
+            cached=cached,
+        )
+    else:
+        read = work.prompt - cached
+        replica.start(job, 1.0, now, steps=1, step_work=further, weight=work.weight, prompt=read)
+
+
 class ReplicaSet:
     """Fluid replicas; see `replica.py` for how they share their speed."""
 
@@ -40,6 +92,7 @@ class ReplicaSet:
         streams: Streams,
         loop: EventLoop,
         done: Callable[[Attempt], None],
+        kv: KvRecords | None = None,
     ) -> None:
         self._loop = loop
         self._done = done
@@ -47,12 +100,12 @@ class ReplicaSet:
         self._balancing = scenario.balancing
         profile = scenario.service.profile
         self._by_tokens = profile is not None
-        self._replicas = [
-            Replica(
-                scenario.slots, scenario.service.speed, None if profile is None else profile.prefill
-            )
-            for _ in range(scenario.replicas)
-        ]
+        self._chances = chances_of(profile, streams)
+        slots, speed = scenario.slots, scenario.service.speed
+        self._replicas = [new_replica(slots, speed, profile) for _ in range(scenario.replicas)]
+        self._kv = kv
+        if kv is not None:
+            kv.watch([each for each in self._replicas if isinstance(each, PagedReplica)])
         self._armed_s = [inf] * scenario.replicas
         self._turn = 0
 
@@ -61,6 +114,11 @@ class ReplicaSet:
         at = self._picked(attempt)
         attempt.replica = str(at)
         now = self._loop.time_s
+        if self._chances is not None:
+            work = Work(attempt.index, attempt.prompt, attempt.work, attempt.weight)
+            start_in_detail(self._replicas[at], attempt, work, now, self._chances)
+            self._settle(at)
+            return
         # One token first, so that its instant is known; work in seconds has no first token.
         first = 1.0 if self._by_tokens else attempt.work
         self._replicas[at].start(
@@ -78,6 +136,8 @@ class ReplicaSet:
         """Drop an attempt whose client has left; its slot is free at once."""
         at = int(attempt.replica or 0)
         if self._replicas[at].abort(attempt, self._loop.time_s):
+            if self._kv is not None:
+                self._kv.left(attempt)
             self._settle(at)
 
     def _picked(self, attempt: Attempt) -> int:
@@ -104,8 +164,13 @@ class ReplicaSet:
                 attempt.started_s = at_s
             elif what is What.STEPPED:
                 attempt.first_token_s = at_s
-            else:
+            elif what is What.FINISHED:
                 finished.append(attempt)
+            elif self._kv is not None:
+                if what is What.PREEMPTED:
+                    self._kv.preempted(attempt, at_s)
+                else:
+                    self._kv.resumed(attempt, at_s)
         next_s = replica.next_event()
         if next_s < self._armed_s[at]:
             self._armed_s[at] = next_s

@@ -85,7 +85,7 @@ class SimulatedRun:
         self._streams = streams
         self._loop = loop
         self._gate = gate
-        self._backend = ReplicaSet(scenario, streams, loop, self._served)
+        self._backend = ReplicaSet(scenario, streams, loop, self._served, self.records.kv)
         # Bound once: these are called for each of a million requests.
         self._at = loop.at
         self._arrive = gate.arrive

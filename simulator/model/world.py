@@ -15,7 +15,11 @@ from math import inf
 from random import Random
 from typing import Any
 
-from simulator.engine_model.replica import Replica, What
+from simulator.engine_model.kv_memory import PagedReplica
+from simulator.engine_model.replica import What
+from simulator.model.replicas import Work, chances_of, new_replica, start_in_detail
+from simulator.traffic.service_profiles import ServiceProfile
+from simulator.traffic.streams import Streams
 from tornado_frontdoor.core.clock import ManualClock
 from tornado_frontdoor.core.decisions import (
     Admit,
@@ -61,7 +65,10 @@ class WorldModel:
     kind: EngineKind
     arrivals_s: Sequence[float]
     service_s: Sequence[float]
-    """How long each takes alone."""
+    """How long each takes alone; with a `profile`, its tokens."""
+    prompts: Sequence[float] = ()
+    """Tokens, with a `profile`."""
+    profile: ServiceProfile | None = None
     slots: int | None = None
     slowdown: float = 0.0
     fall_s: tuple[float, float, float] = (10.0, 1.0, 5.0)
@@ -85,6 +92,8 @@ class ModelRecords:
     """By reason."""
     evicted_for: Counter[str] = field(default_factory=Counter)
     awake_s: float = 0.0
+    preemptions: int = 0
+    kv_usage_max: float = 0.0
 
 
 class _Engine:
@@ -136,8 +145,12 @@ class _Site:
         deepest = max(model.kind.levels, default=0)
         self.engine = _Engine(model, deepest if model.level is None else model.level)
         slots = model.slots or _UNBOUNDED
-        self.replica = Replica(slots, lambda batch: 1 / (1 + model.slowdown * (batch - 1)), None)
-        self.tickets: dict[int, tuple[Ticket, float]] = {}
+        self.replica = new_replica(slots, self._speed, model.profile)
+        self.chances = chances_of(
+            model.profile, Streams(run.seed, (run.replication << 16) + number)
+        )
+        self.tickets: dict[int, tuple[Ticket, int]] = {}
+        """The ticket of each inside, and which request it is of."""
         self.timer_s = self.replica_s = inf
         self.awake_since_s: float | None = None
         nap = SleepConfig(
@@ -152,12 +165,31 @@ class _Site:
         rng = Random(f"{run.seed} {number}")
         self.gate = Gate(UpstreamKey(model.key), model.limits, run.clock, rng, nap)
 
+    def _speed(self, batch: int) -> float:
+        profile = self.model.profile
+        if profile is not None:
+            return profile.speed(batch)
+        return 1 / (1 + self.model.slowdown * (batch - 1))
+
+    def work_on(self, ticket: Ticket, now: float) -> None:
+        """Let the engine begin with an admitted request."""
+        model, index = self.model, self.tickets[id(ticket)][1]
+        prompt = model.prompts[index] if model.prompts else 0.0
+        if self.chances is None:
+            self.replica.start(id(ticket), model.service_s[index], now, prompt=prompt)
+            return
+        work = Work(index, prompt, model.service_s[index])
+        start_in_detail(self.replica, id(ticket), work, now, self.chances)
+
 
 class WorldRun:
     """One run, from engines that all sleep to the last end; `records` has what came of it."""
 
-    def __init__(self, models: Sequence[WorldModel], room: RoomLimits, seed: int = 1) -> None:
+    def __init__(
+        self, models: Sequence[WorldModel], room: RoomLimits, seed: int = 1, replication: int = 0
+    ) -> None:
         self.seed = seed
+        self.replication = replication
         self.clock = ManualClock()
         self.ledger = GpuLedger(room)
         self._heap: list[tuple[float, int, int, Callable[[Any], None], Any]] = []
@@ -176,8 +208,8 @@ class WorldRun:
         """Carry it out; returns how long it took, in simulated seconds."""
         for site in self._sites.values():
             self._take(site, site.gate.expire())
-            for at_s, service_s in zip(site.model.arrivals_s, site.model.service_s, strict=True):
-                self._at(at_s, _ARRIVAL, self._arrive, (site, service_s))
+            for index, at_s in enumerate(site.model.arrivals_s):
+                self._at(at_s, _ARRIVAL, self._arrive, (site, index))
         while self._open and self._heap:
             at_s, _, _, do, what = heappop(self._heap)
             self.clock.set(at_s)
@@ -185,6 +217,9 @@ class WorldRun:
         now = self.clock.now()
         for site in self._sites.values():
             self._count_awake(site, awake=False)
+            if isinstance(site.replica, PagedReplica) and site.model.profile is not None:
+                room = site.model.profile.details.kv_tokens
+                site.records.kv_usage_max = min(1.0, site.replica.most_held / room)
         return now
 
     def _at(self, at_s: float, order: int, do: Callable[[Any], None], what: Any) -> None:
@@ -193,11 +228,11 @@ class WorldRun:
 
     # What happens
 
-    def _arrive(self, what: tuple[_Site, float]) -> None:
-        site, service_s = what
+    def _arrive(self, what: tuple[_Site, int]) -> None:
+        site, index = what
         site.records.arrivals += 1
         ticket = Ticket()
-        site.tickets[id(ticket)] = ticket, service_s
+        site.tickets[id(ticket)] = ticket, index
         self._take(site, site.gate.arrive(ticket))
 
     def _expire(self, site: _Site) -> None:
@@ -214,6 +249,7 @@ class WorldRun:
                 ticket, _ = site.tickets[job]  # type: ignore[index] # ours are numbers
                 self._end(site, ticket, "served")
                 self._take(site, site.gate.finish(ticket, Outcome.SERVED))
+            site.records.preemptions += what is What.PREEMPTED
         self._arm(site)
 
     def _report(self, what: tuple[_Site, int, Step]) -> None:
@@ -241,8 +277,7 @@ class WorldRun:
         match decision:
             case Admit(ticket=ticket):
                 records.waits_s.append(decision.waited_s)
-                service_s = site.tickets[id(ticket)][1]
-                site.replica.start(id(ticket), service_s, now)
+                site.work_on(ticket, now)
             case Refuse(ticket=ticket):
                 self._end(site, ticket, decision.refusal.reason.value)
             case Perform(step=step, number=number):

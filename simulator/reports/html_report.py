@@ -15,7 +15,7 @@ from simulator.model.checked_gate import Entry
 from simulator.model.records import Metrics, Records
 from simulator.reports.json_document import parameters
 from simulator.reports.svg import Curve, Dot, Frame, drawn
-from simulator.reports.terminal import ROWS, number
+from simulator.reports.terminal import ROWS, asked_columns, number
 from simulator.reports.tune_text import admission_table, grounds, reasons, toml_text
 from simulator.study.request import StudyRequest
 from simulator.study.tune import Trial, Tuned
@@ -117,6 +117,9 @@ def _points(tuned: Tuned, command: StudyRequest) -> Iterable[str]:
         chosen = tuned.recommended is not None and scenario == tuned.recommended.scenario
         name = f"cap {scenario.cap}, queue {scenario.queue}, timeout {scenario.timeout_s:g} s"
         told = f"{name}: {number('lost_share', lost)} lost, p95 wait {number('wait_p95_s', wait_s)}"
+        for label, metric in asked_columns(command):
+            if (value := value_of(trial, metric)) is not None:
+                told += f", {label} {number(metric, value)}"
         rows.append({"name": name, "told": told, "chosen": chosen, "chance": trial.chance})
         if lost is not None and wait_s is not None:
             dots.append(Dot(100 * lost, wait_s, scenario.cap, told, chosen))

@@ -13,13 +13,14 @@ from math import isfinite
 from simulator.exact.known import exact_metrics
 from simulator.model.records import Metrics
 from simulator.model.scenario import Scenario
-from simulator.study.capacity import load_of
+from simulator.study.capacity import kv_binds_at, load_of
 from simulator.study.experiment import Plan, Result
 from simulator.study.request import StudyRequest
 from simulator.study.statistics import Estimate
 from simulator.study.sweep import Choice, Point
 from simulator.traffic.distributions import Distribution
 from simulator.traffic.service import Service
+from simulator.traffic.service_profiles import CHUNK_TOKENS, details_document
 
 LISTED = (
     *("rejected_share", "timed_out_share", "served_share", "lost_share", "goodput_per_s"),
@@ -83,6 +84,9 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
         used["prompt_tokens"] = "as recorded" if recorded else str(service.prompt)
         used["output_tokens"] = "as recorded" if recorded else str(service.output)
         used["profile_source"] = profile.source
+        if profile.chunk_tokens != CHUNK_TOKENS:
+            used["max_num_batched_tokens"] = profile.chunk_tokens
+        used |= details_document(profile.details)
     if service.source:
         used["profile_source"] = service.source
     return used
@@ -133,6 +137,7 @@ def load_document(scenario: Scenario) -> dict[str, object]:
         "offered_per_s": load.offered_per_s,
         "served_at_most_per_s": load.served_at_most_per_s,
         "overloaded": load.overloaded,
+        **({} if (binds := kv_binds_at(scenario)) is None else {"kv_binds_at_cap": binds}),
     }
 
 

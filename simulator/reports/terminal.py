@@ -14,7 +14,7 @@ from simulator.exact.known import exact_metrics
 from simulator.model.records import Metrics
 from simulator.model.scenario import Scenario
 from simulator.reports.json_document import parameters
-from simulator.study.capacity import load_of
+from simulator.study.capacity import held_mean, kv_binds_at, load_of
 from simulator.study.experiment import Result
 from simulator.study.request import StudyRequest
 from simulator.study.statistics import Estimate
@@ -45,6 +45,9 @@ ROWS = (
     ("  p99", "latency_p99_s"),
     ("latency, lost ones as infinite, p95", "latency_of_all_p95_s"),
     ("hidden wait in the engine, mean", "hidden_wait_mean_s"),
+    ("KV cache taken, mean", "kv_usage_mean"),
+    ("  at most", "kv_usage_max"),
+    ("preemptions a request", "preemptions_per_request"),
     ("first token, p50", "first_token_p50_s"),
     ("  p95", "first_token_p95_s"),
     ("  p99", "first_token_p99_s"),
@@ -71,7 +74,7 @@ def number(name: str, value: float | None) -> str:
     """Return a metric's value with its unit."""
     if value is None:
         return "-"
-    if name.endswith("_share") or name == "utilization":
+    if name.endswith("_share") or name == "utilization" or name.startswith("kv_usage_"):
         return f"{100 * value:.2f} %"
     if name.endswith("_per_s"):
         return f"{value:.3f} /s"
@@ -180,6 +183,7 @@ def notes(scenario: Scenario, command: StudyRequest) -> Iterator[str]:
             f"the cap of {scenario.cap} is above the engine's {slots} slots; the rest waits inside "
             "the engine, where nobody can see or refuse it (hidden wait)."
         )
+    yield from memory_notes(scenario)
     if service.profile is not None:
         yield f"service speed: {service.profile.source}. Calibrate before use."
     elif service.source:
@@ -205,6 +209,21 @@ def notes(scenario: Scenario, command: StudyRequest) -> Iterator[str]:
     yield (
         "intervals are sampling error only; "
         "docs/simulation.md says how the model differs from an engine."
+    )
+
+
+def memory_notes(scenario: Scenario) -> Iterator[str]:
+    """Yield from which cap on memory rather than slots says how many run."""
+    binds = kv_binds_at(scenario)
+    if binds is None:
+        return
+    profile = scenario.service.profile
+    assert profile is not None
+    room = profile.details.kv_tokens * scenario.replicas
+    yield (
+        f"KV memory binds at cap {binds}: a running request of this traffic holds "
+        f"{held_mean(scenario):,.0f} tokens on average, of {room:,.0f}. From there on more slots "
+        "serve no more; the rest is preempted or waits inside the engine."
     )
 
 
@@ -283,7 +302,21 @@ def _columns(command: StudyRequest) -> list[tuple[str, str]]:
     usual = {name for _, name in SWEEP_COLUMNS}
     further = [name for name in command.slo if name not in usual]
     labels = {name: label for label, name in ROWS if not label.startswith(" ")}
-    return [*SWEEP_COLUMNS, *((labels.get(name, name), name) for name in further)]
+    more = [(labels.get(name, name), name) for name in further]
+    shown = {name for _, name in (*SWEEP_COLUMNS, *more)}
+    asked = [each for each in asked_columns(command) if each[1] not in shown]
+    return [*SWEEP_COLUMNS, *more, *asked]
+
+
+def asked_columns(command: StudyRequest) -> list[tuple[str, str]]:
+    """Return the columns that are there because an option asked for what they show."""
+    base = command.scenarios[0]
+    columns = []
+    if (profile := base.service.profile) is not None and profile.details.paged:
+        columns += [("hidden wait", "hidden_wait_mean_s"), ("preempted", "preemptions_per_request")]
+    if base.gpu_cost_per_h:
+        columns.append(("cost/1000", "cost_per_thousand"))
+    return columns
 
 
 def _point_cells(point: Point, choice: Choice, columns: Sequence[tuple[str, str]]) -> list[str]:

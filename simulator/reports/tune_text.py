@@ -11,7 +11,7 @@ from simulator.reports.json_document import (
     parameters,
     service_text,
 )
-from simulator.reports.terminal import notes, number
+from simulator.reports.terminal import asked_columns, memory_notes, notes, number
 from simulator.study.capacity import load_of
 from simulator.study.limits import LimitCheck
 from simulator.study.request import StudyRequest
@@ -102,6 +102,7 @@ def reasons(tuned: Tuned) -> Iterator[str]:
     yield sure + "."
     if tuned.ruled_out:
         yield f"Out: {ruled_out_text(tuned.ruled_out, tuned.borne)}."
+    yield from memory_notes(best.scenario)
 
 
 def _rivals(tuned: Tuned) -> list[Trial]:
@@ -150,6 +151,7 @@ def _numbers(trial: Trial) -> str:
 def _table(tuned: Tuned, command: StudyRequest) -> Iterator[str]:
     further = [name for name in command.slo if name not in {name for _, name in SHOWN}]
     columns = [*SHOWN, *((name, name) for name in further)]
+    columns += [each for each in asked_columns(command) if each[1] not in further]
     assert tuned.recommended is not None
     yield "and its neighbours, today:"
     yield f"{'':>1} {'cap':>4} {'queue':>5} {'timeout':>8}" + "".join(
@@ -190,8 +192,10 @@ def grounds(tuned: Tuned, command: StudyRequest) -> Iterator[str]:
         "Cannot know: traffic that comes another day, an engine slower than the model of it, "
         "failures. Measure after you set it."
     )
+    said = set(memory_notes(base)) if tuned.recommended else set()  # among the reasons
     for note in notes(base, command):
-        yield f"Note: {note}"
+        if note not in said:
+            yield f"Note: {note}"
 
 
 def tune_document(

@@ -23,7 +23,14 @@ def world_text(world: World, result: WorldResult) -> str:
     for device, gib in result.most_gib.items():
         limit_gib = world.room.device_gib[device]
         lines.append(f"GPU {device}: at most {gib:.1f} of {limit_gib:.1f} GiB taken")
+    if result.cost_per_thousand is not None:
+        lines.append(f"a thousand served cost {_told(result.cost_per_thousand, 3)}")
     for key, one in result.models.items():
+        if one.preemptions_per_request is not None:
+            lines.append(
+                f"{key}: KV cache at most {one.kv_usage_max:.0%} full, "
+                f"{one.preemptions_per_request:.3f} preemptions a request"
+            )
         if one.evicted_for:
             whom = ", ".join(f"{count:.1f} for {name}" for name, count in one.evicted_for.items())
             lines.append(f"{key} made room: {whom}")
@@ -36,14 +43,17 @@ def world_text(world: World, result: WorldResult) -> str:
 def sweep_text(results: Sequence[WorldResult]) -> str:
     """Return the best points of a sweep, and what to write into the configuration."""
     head = f"{'idle_sleep_s':>12} {'stay_factor':>11} {'max_turn_wait_s':>15}"
-    lines = [f"{head} {'worst served':>12} {'worst p95 s':>11} {'switches/h':>10}"]
+    costs = " " + f"{'cost/1000':>9}" if results[0].cost_per_thousand else ""
+    lines = [f"{head} {'worst served':>12} {'worst p95 s':>11} {'switches/h':>10}{costs}"]
     for one in results[:10]:
         turns = " ".join(
             f"{'-' if value is None else f'{value:g}':>{width}}"
             for value, width in zip(one.turns, (12, 11, 15), strict=True)
         )
         switches = one.switches_per_h.mean or 0.0
-        lines.append(f"{turns} {one.worst_share:12.2%} {one.wait_s:11.1f} {switches:10.1f}")
+        cost = one.cost_per_thousand
+        told = "" if cost is None else f" {_told(Estimate(cost.mean, None), 3):>9}"
+        lines.append(f"{turns} {one.worst_share:12.2%} {one.wait_s:11.1f} {switches:10.1f}{told}")
     best = results[0].turns
     lines += ["", "Recommended:", "[gpu]"]
     if best.stay_factor is not None:
@@ -62,6 +72,11 @@ def world_document(result: WorldResult) -> dict[str, Any]:
         "switches_per_h": _pair(result.switches_per_h),
         "evictions_per_h": _pair(result.evictions_per_h),
         "failed_wakes": result.failed_wakes,
+        **(
+            {}
+            if result.cost_per_thousand is None
+            else {"cost_per_thousand": _pair(result.cost_per_thousand)}
+        ),
         "most_gib": {str(device): gib for device, gib in result.most_gib.items()},
         "models": {key: _of_model(one) for key, one in result.models.items()},
     }
@@ -77,6 +92,14 @@ def _of_model(one: ModelResult) -> Mapping[str, Any]:
         "awake_share": one.awake_share,
         "refused": dict(one.refused),
         "evicted_for": dict(one.evicted_for),
+        **(
+            {}
+            if one.preemptions_per_request is None
+            else {
+                "preemptions_per_request": one.preemptions_per_request,
+                "kv_usage_max": one.kv_usage_max,
+            }
+        ),
     }
 
 
@@ -101,10 +124,11 @@ def _total(world: World, result: WorldResult) -> str:
     )
 
 
-def _told(value: Estimate) -> str:
+def _told(value: Estimate, digits: int = 1) -> str:
     if value.mean is None:
         return "-"
-    return f"{value.mean:.1f}" + ("" if value.ci95 is None else f" ±{value.ci95:.1f}")
+    error = "" if value.ci95 is None else f" ±{value.ci95:.{digits}f}"
+    return f"{value.mean:.{digits}f}{error}"
 
 
 def _pair(value: Estimate) -> Mapping[str, float | None]:

@@ -2,11 +2,18 @@
 
 Rule 1: both are means over a long time. A queue bridges bursts; it never makes an engine faster.
 Rule 2: the capacity is that of a full cap: every slot taken, prompts read one after another.
+Rule 3: memory bounds it as slots do: no more run than hold what the KV cache has. What preemptions
+        waste is not in it.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, inf
+
+import numpy as np
 
 from simulator.model.scenario import Scenario
+from simulator.traffic.distributions import Distribution, Floats
 from simulator.traffic.servegen import Windows
 from simulator.traffic.workload import Modulated, Renewal, Replay
 
@@ -75,6 +82,9 @@ def capacity_per_s(scenario: Scenario) -> float | None:
         return slots / (1 + service.slowdown * (batch - 1)) / seconds
     prompt, output = _mean_tokens(scenario)
     profile = service.profile
+    if (prefix := profile.details.prefix) is not None:
+        prompt *= 1 - prefix.mean
+    batch = min(batch, max(1.0, kv_batch(scenario)))
     read_s = (profile.prompt_overhead_s + prompt * profile.prompt_token_s) if prompt else 0.0
     chunk_s = profile.chunk_tokens * profile.prompt_token_s
     reading = 0.0
@@ -83,6 +93,54 @@ def capacity_per_s(scenario: Scenario) -> float | None:
         reading = min(1.0, read_s / chunk_s * decoding / output) if chunk_s else 0.0
         decoding = max(1.0, batch - reading)
     return scenario.replicas / (output * profile.token.at_mean(decoding) / decoding + read_s)
+
+
+def kv_batch(scenario: Scenario) -> float:
+    """Return how many requests hold what the KV cache of one replica has, on average over time."""
+    profile = scenario.service.profile
+    if profile is None or not profile.details.paged:
+        return inf
+    held = held_mean(scenario) + profile.details.kv_block_tokens / 2
+    return profile.details.kv_tokens / held / _mean_weight(scenario)
+
+
+def kv_binds_at(scenario: Scenario) -> int | None:
+    """Return the smallest cap, at most the slots, whose requests hold more than memory has."""
+    batch = kv_batch(scenario)
+    cap = ceil(scenario.replicas * batch * _mean_weight(scenario)) if batch < inf else 0
+    return cap if 0 < cap <= scenario.replicas * scenario.slots else None
+
+
+def held_mean(scenario: Scenario) -> float:
+    """Return the tokens that a running request holds, on average over the time that it runs.
+
+    Who answers at length is met for longer: a prompt counts by the tokens that follow it.
+    """
+    arrivals = scenario.arrivals
+    factor = scenario.service.factor
+    if isinstance(arrivals, Replay) and arrivals.rows.output is not None:
+        output = np.maximum(1.0, arrivals.rows.output)
+        prompt = np.zeros_like(output) if arrivals.rows.prompt is None else arrivals.rows.prompt
+        known = ~(np.isnan(prompt) | np.isnan(output))
+        return _held(prompt[known], output[known]) * factor
+    if isinstance(arrivals, Windows) and arrivals.has_sizes:
+        prompt_mean, output_mean = arrivals.mean_sizes
+        return (prompt_mean + output_mean / 2) * factor
+    return _held_by_law(scenario.service.prompt, scenario.service.output) * factor
+
+
+@lru_cache(maxsize=64)
+def _held_by_law(prompt: Distribution, output: Distribution) -> float:
+    rng = np.random.default_rng(0)
+    return _held(prompt.draw(rng, _DRAWN), np.maximum(1.0, output.draw(rng, _DRAWN)))
+
+
+_DRAWN = 200_000
+
+
+def _held(prompt: Floats, output: Floats) -> float:
+    whole = float(output.sum())
+    return float(((prompt + output / 2) * output).sum()) / whole if whole else 0.0
 
 
 def _mean_weight(scenario: Scenario) -> float:

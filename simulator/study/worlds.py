@@ -16,6 +16,8 @@ import numpy as np
 from simulator.model.world import ModelRecords, WorldModel, WorldRun
 from simulator.study.statistics import Estimate, estimate
 from simulator.traffic.distributions import Distribution
+from simulator.traffic.service import NOTHING
+from simulator.traffic.service_profiles import ServiceProfile
 from tornado_frontdoor.core.gpu_occupant import RoomLimits
 
 WORST_SHARE_TIE = 0.005
@@ -24,10 +26,15 @@ P95 = 95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTraffic:
-    """What comes to one upstream: at a rate, or as it was recorded."""
+    """What comes to one upstream: at a rate, or as it was recorded.
+
+    With a `profile`, `service` is tokens, which follow a `prompt`.
+    """
 
     rate_per_s: float = 0.0
     service: Distribution = Distribution("exp", 2.0)  # noqa: RUF009 - a value
+    profile: ServiceProfile | None = None
+    prompt: Distribution = NOTHING
     recorded_at_s: tuple[float, ...] = ()
     recorded_s: tuple[float, ...] = ()
 
@@ -43,6 +50,8 @@ class World:
     duration_s: float
     seed: int = 1
     replications: int = 5
+    gpu_cost_per_h: float = 0.0
+    """What all GPUs cost."""
 
 
 class Turns(NamedTuple):
@@ -66,6 +75,9 @@ class ModelResult:
     refused: Mapping[str, float]
     """By reason, in a replication."""
     evicted_for: Mapping[str, float]
+    preemptions_per_request: float | None = None
+    """Of an engine whose memory is known."""
+    kv_usage_max: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +90,8 @@ class WorldResult:
     evictions_per_h: Estimate
     most_gib: Mapping[int | str, float]
     failed_wakes: int
+    cost_per_thousand: Estimate | None = None
+    """Of requests served, by whatever model; None: no cost was given."""
 
     @property
     def worst_share(self) -> float:
@@ -104,10 +118,20 @@ def simulate_world(world: World, turns: Turns = Turns()) -> WorldResult:  # noqa
         sum(one.evicted_for.total() for one in run.records.values()) / lasted_h
         for (run, _), lasted_h in zip(runs, hours, strict=True)
     ]
-    keys = [model.key for model in world.models]
+    served = [sum(one.ends["served"] for one in run.records.values()) for run, _ in runs]
+    costs = [
+        1000 * world.gpu_cost_per_h * lasted_h / count if count else None
+        for count, lasted_h in zip(served, hours, strict=True)
+    ]
     return WorldResult(
         turns=turns,
-        models={key: _of_model([run.records[key] for run, _ in runs], hours) for key in keys},
+        models={
+            model.key: _of_model(
+                [run.records[model.key] for run, _ in runs], hours, paged=_paged(world, model.key)
+            )
+            for model in world.models
+        },
+        cost_per_thousand=estimate(costs) if world.gpu_cost_per_h else None,
         switches_per_h=estimate(wakes),
         evictions_per_h=estimate(evictions),
         most_gib={
@@ -145,7 +169,7 @@ def _replicate(world: World, turns: Turns, number: int) -> tuple[WorldRun, float
         _with_arrivals(model, world, turns, (world.seed, number, index))
         for index, model in enumerate(world.models)
     ]
-    run = WorldRun(models, room, world.seed)
+    run = WorldRun(models, room, world.seed, number)
     return run, run.run()
 
 
@@ -158,8 +182,17 @@ def _with_arrivals(
     traffic = world.traffic.get(model.key)
     if traffic is None:
         return replace(model, policy=policy)
-    at_s, service_s = draw(traffic, world.duration_s, np.random.default_rng(place))
-    return replace(model, policy=policy, arrivals_s=at_s, service_s=service_s)
+    rng = np.random.default_rng(place)
+    at_s, service_s = draw(traffic, world.duration_s, rng)
+    prompts = tuple(traffic.prompt.draw(rng, len(at_s)).tolist()) if traffic.profile else ()
+    return replace(
+        model,
+        policy=policy,
+        arrivals_s=at_s,
+        service_s=tuple(max(1.0, one) for one in service_s) if traffic.profile else service_s,
+        prompts=prompts,
+        profile=traffic.profile,
+    )
 
 
 def draw(
@@ -174,7 +207,9 @@ def draw(
     return tuple(at_s.tolist()), tuple(traffic.service.draw(rng, count).tolist())
 
 
-def _of_model(records: Sequence[ModelRecords], hours: Sequence[float]) -> ModelResult:
+def _of_model(
+    records: Sequence[ModelRecords], hours: Sequence[float], *, paged: bool
+) -> ModelResult:
     return ModelResult(
         arrivals=_mean(one.arrivals for one in records),
         served_share=estimate(
@@ -194,7 +229,18 @@ def _of_model(records: Sequence[ModelRecords], hours: Sequence[float]) -> ModelR
         ),
         refused=dict(_means((dict(one.ends) for one in records), leave_out="served")),
         evicted_for=dict(_means(dict(one.evicted_for) for one in records)),
+        preemptions_per_request=_preemptions(records) if paged else None,
+        kv_usage_max=max(one.kv_usage_max for one in records),
     )
+
+
+def _paged(world: World, key: str) -> bool:
+    traffic = world.traffic.get(key)
+    return traffic is not None and traffic.profile is not None and traffic.profile.details.paged
+
+
+def _preemptions(records: Sequence[ModelRecords]) -> float:
+    return sum(one.preemptions for one in records) / max(1, sum(one.arrivals for one in records))
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -111,7 +111,7 @@ class Service:
 
     def random(self, *, rows_have_sizes: bool) -> bool:
         """Whether two replications of one stream of arrivals differ in their work."""
-        if self.uncertain:
+        if self.uncertain or (self.profile is not None and self.profile.details.random):
             return True
         if self.seconds is not None:
             return self.seconds.random

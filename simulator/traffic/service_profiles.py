@@ -13,6 +13,13 @@ from typing import Any
 
 from simulator.engine_model.replica import Prefill
 from simulator.traffic.distributions import Distribution, empirical
+from simulator.traffic.engine_details import (
+    BLOCK_TOKENS,
+    PLAIN,
+    EngineDetails,
+    PrefixCache,
+    Speculation,
+)
 
 CHUNK_TOKENS = 2048
 """Prompt tokens in one iteration: vLLM's `max_num_batched_tokens` where nothing is said."""
@@ -58,6 +65,8 @@ class ServiceProfile:
     """As fast as its log leaves it open: token, per sequence, power, prompt token, overhead."""
     seen_batch: float = inf
     """The largest number together in the log; above it the profile is a guess."""
+    details: EngineDetails = PLAIN
+    """What it does besides."""
 
     def drawn(self, number: int) -> "ServiceProfile":
         """Return one of the profiles that the log leaves open."""
@@ -153,7 +162,7 @@ def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
         raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004 - a fault of the file
     if "seconds" in document:
         return _measured(document, path)
-    unknown = sorted(set(document) - set(_KEYS) - {"name", "source", "draws"})
+    unknown = sorted(set(document) - set(_KEYS) - {"name", "source", "draws", "prefix_caching"})
     if unknown:
         raise ValueError(f"{path}: unknown key {unknown[0]}")
     return ServiceProfile(
@@ -169,7 +178,33 @@ def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
         chunk_tokens=int(_number(document, "chunk_tokens", path)),
         draws=_draws(document, path),
         seen_batch=_number(document, "seen_batch", path) or inf,
+        details=_details(document, path),
     )
+
+
+def _details(document: Mapping[str, Any], path: Path) -> EngineDetails:
+    caching = document.get("prefix_caching", True)
+    if not isinstance(caching, bool):
+        raise ValueError(f"{path}: prefix_caching must be true or false, not {caching!r}")  # noqa: TRY004
+    continued, cached, drafts, acceptance, deviation = (
+        _number(document, key, path)
+        for key in (
+            *("continued_share", "cached_share"),
+            *("draft_tokens", "acceptance", "acceptance_deviation"),
+        )
+    )
+    try:
+        return EngineDetails(
+            kv_tokens=_number(document, "kv_tokens", path) or inf,
+            kv_block_tokens=int(_number(document, "kv_block_tokens", path)),
+            prefix_caching=caching,
+            prefix=PrefixCache(continued=continued, cached=cached) if continued else None,
+            speculation=Speculation(drafts=int(drafts), acceptance=acceptance, deviation=deviation)
+            if drafts
+            else None,
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 _DRAWN = ("token_s", "token_per_sequence_s", "token_power", "prompt_token_s", "prompt_overhead_s")
@@ -196,6 +231,13 @@ _KEYS: dict[str, float | None] = {
     "seen_batch": 0.0,
     "slowdown_error": 0.0,
     "in_service_mean": 1.0,
+    "kv_tokens": 0.0,
+    "kv_block_tokens": BLOCK_TOKENS,
+    "continued_share": 0.0,
+    "cached_share": 0.0,
+    "draft_tokens": 0.0,
+    "acceptance": 0.0,
+    "acceptance_deviation": 0.0,
 }
 
 
@@ -209,6 +251,13 @@ _MOST = {
     "seen_batch": 1e6,
     "slowdown_error": 1e4,
     "in_service_mean": 1e6,
+    "kv_tokens": 1e12,
+    "kv_block_tokens": 1e6,
+    "continued_share": 1.0,
+    "cached_share": 1.0,
+    "draft_tokens": 100,
+    "acceptance": 1.0,
+    "acceptance_deviation": 0.5,
 }
 """Beyond them a number is a mistake, e.g. of its unit."""
 MOST_SECONDS = 1e9
@@ -261,7 +310,22 @@ def profile_document(profile: ServiceProfile | MeasuredSeconds) -> dict[str, obj
         "chunk_tokens": profile.chunk_tokens,
         "seen_batch": _seen(profile.seen_batch),
         "draws": [dict(zip(_DRAWN, draw, strict=True)) for draw in profile.draws],
+        **details_document(profile.details),
     }
+
+
+def details_document(details: EngineDetails) -> dict[str, object]:
+    """Return the keys of what an engine does besides; none where it does nothing."""
+    document: dict[str, object] = {}
+    if details.paged:
+        document |= {"kv_tokens": details.kv_tokens, "kv_block_tokens": details.kv_block_tokens}
+        document["prefix_caching"] = details.prefix_caching
+    if (prefix := details.prefix) is not None:
+        document |= {"continued_share": prefix.continued, "cached_share": prefix.cached}
+    if (speculation := details.speculation) is not None:
+        document |= {"draft_tokens": speculation.drafts, "acceptance": speculation.acceptance}
+        document["acceptance_deviation"] = speculation.deviation
+    return document
 
 
 def _seen(batch: float) -> float:
@@ -278,6 +342,6 @@ def _number(document: Mapping[str, Any], key: str, path: Path) -> float:
     most = _MOST[key]
     if not 0 <= value <= most:
         raise ValueError(f"{path}: {key} must be between 0 and {most:g}, not {value!r}")
-    if key in {"token_s", "chunk_tokens"} and value == 0:
+    if key in {"token_s", "chunk_tokens", "kv_block_tokens"} and value == 0:
         raise ValueError(f"{path}: {key} must be above 0")
     return float(value)

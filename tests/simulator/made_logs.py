@@ -41,6 +41,10 @@ class _Logging(SimulatedRun):
             "total_s": round(now - attempt.arrived_s, 6),
             "weight": attempt.weight,
         }
+        if outcome == "served" and self._scenario.service.profile is not None:
+            entry["stream"] = True
+            entry["first_byte_s"] = round(attempt.first_token_s - attempt.arrived_s, 6)
+            entry["tokens_in"], entry["tokens_out"] = round(attempt.prompt), round(attempt.work)
         self.lines.append(json.dumps(entry))
 
 

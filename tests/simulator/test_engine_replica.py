@@ -82,8 +82,8 @@ def test_steps_are_told_one_by_one_and_the_last_is_the_end() -> None:
 
 
 def test_a_long_prompt_slows_those_who_decode_meanwhile() -> None:
-    # 0.1 s an iteration; with a chunk of 100 tokens at 10 ms each, 1.1 s.
-    replica = Replica(4, lambda _: 10.0, Prefill(cost_s=0.01, budget_tokens=100))
+    # 0.1 s an iteration, 1.1 s with 100 tokens of a prompt at 10 ms each: what "a" leaves of 101.
+    replica = Replica(4, lambda _: 10.0, Prefill(cost_s=0.01, budget_tokens=101))
     replica.start("a", 10.0, 0.0)
     replica.start("b", 5.0, 0.5, prompt=200.0)  # read in two chunks: until 2.7
     # a: 5 tokens, 2 more until 2.7, the last 3 at full speed.

@@ -1,5 +1,6 @@
 """Several models on one GPU, simulated: the same ledger, gates and machines as in serving."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -160,6 +161,29 @@ def test_the_example_file_is_a_world_and_its_report_names_every_model(capsys):
     assert "GPU 0: at most" in told
 
 
+PROFILED = "[traffic.chat]\nrate = 0.3\nservice = 'profile:dense-32b-2xa100'\n"
+
+
+def test_a_world_s_engine_runs_out_of_memory_and_tells_what_its_gpus_cost(tmp_path, capsys):
+    """Six tokens' room for each that a roomy one has: preempted, waits inside, wakes as before."""
+    text = EXAMPLE.read_text().partition("[traffic.chat]")[0]
+    path = tmp_path / "world.toml"
+    details = "prompt = 'const:900'\noutput = 'const:400'\nspeculate = '3,0.7'\n"
+    told = []
+    for kv_tokens in (100_000, 4000):
+        path.write_text(f"{text}\n{PROFILED}{details}kv_tokens = {kv_tokens}\n")
+        given = {"--world": str(path), "--duration": "600", "--reps": "2", "--gpu-cost": "3.6"}
+        assert worlds.run({**given, "--json": True}) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    roomy, short = (one["models"]["chat"] for one in told)
+    assert roomy["preemptions_per_request"] == 0 < short["preemptions_per_request"]
+    assert roomy["kv_usage_max"] < 0.5 < short["kv_usage_max"]
+    assert roomy["arrivals"] == short["arrivals"] > 100
+    assert told[0]["cost_per_thousand"]["mean"] == pytest.approx(1000 / 300 * 0.6 / 0.6, rel=0.3)
+    assert worlds.run(given) == 0
+    assert "preemptions a request" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
@@ -170,6 +194,10 @@ def test_the_example_file_is_a_world_and_its_report_names_every_model(capsys):
         ("[traffic.chat]\nrate = 1\ntokens = 'exp:9'", "tokens need tokens_per_s"),
         ("[traffic.chat]\nrate = 1\nwake_s = [1, 2]", "three numbers"),
         ("[traffic.chat]\nlog = 'nowhere.log'", "nowhere.log"),
+        ("[traffic.chat]\nrate = 1\nkv_tokens = 9000", 'kv_tokens goes with service = "profile:'),
+        (PROFILED + "kv_tokens = 0", "traffic.chat: kv_tokens: must be above 0, not 0"),
+        (PROFILED + "speculate = '3'", "traffic.chat: speculate: needs DRAFTS,ACCEPTANCE"),
+        (PROFILED + "slowdown = 0.1", "slowdown: a profile says that itself"),
         ("", "nothing comes"),
     ],
 )

@@ -4,7 +4,9 @@ FILE is a configuration as `serve` takes it, and tables that say what comes, one
 
     [traffic.chat]
     rate = 0.2                      # requests a second
-    service = "lognormal:4,0.8"     # seconds that one takes alone; or tokens and tokens_per_s
+    service = "lognormal:4,0.8"     # seconds that one takes alone; or tokens and tokens_per_s;
+                                    # or "profile:NAME" with prompt and output, and what the engine
+                                    # does besides: kv_tokens, prefix_cache, speculate, …
     fall_s = [10, 1, 5]             # time to fall asleep at level 1, 2, and to stop
     wake_s = [3, 45, 90]            # time to wake from there
 
@@ -20,6 +22,7 @@ from typing import Any
 
 from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
+from simulator.cli.service_options import service_of
 from simulator.model.world import WorldModel
 from simulator.reports.world_text import sweep_text, world_document, world_text
 from simulator.study.worlds import ModelTraffic, World, simulate_world, sweep_world
@@ -35,10 +38,19 @@ GRID: Mapping[str, tuple[float, ...]] = {
     "stay_factor": (1.0, 3.0, 10.0),
     "max_turn_wait_s": (30.0, 60.0, 120.0),
 }
-OPTIONS = {"--world", "--duration", "--turns", "--reps", "--seed", "--json"}
-_NUMBERS = ("rate", "tokens_per_s", "slowdown")
+OPTIONS = {"--world", "--duration", "--turns", "--reps", "--seed", "--json", "--gpu-cost"}
+_OF_PROFILES = {
+    "prompt": "--prompt",
+    "output": "--output",
+    "kv_tokens": "--kv-tokens",
+    "max_num_batched_tokens": "--max-num-batched-tokens",
+    "prefix_cache": "--prefix-cache",
+    "speculate": "--speculate",
+}
+"""Keys of a model whose service is a profile, and the options that mean the same."""
+_NUMBERS = ("rate", "tokens_per_s", "slowdown", "kv_tokens", "max_num_batched_tokens")
 _TRIPLES = ("fall_s", "wake_s")
-_TEXTS = ("service", "tokens", "log")
+_TEXTS = ("service", "tokens", "log", "prompt", "output", "prefix_cache", "speculate")
 
 
 def run(given: Mapping[str, Any]) -> int:
@@ -52,9 +64,11 @@ def run(given: Mapping[str, Any]) -> int:
     duration_s = options.take("--duration", parsers.above(0), 3600.0)
     seed = options.take("--seed", parsers.whole(0), 1)
     replications = options.take("--reps", parsers.whole(1), 5)
+    gpu_cost_per_h = options.take("--gpu-cost", parsers.at_least(0), 0.0)
     options.done()
     world = read_world(Path(given["--world"]))
     world = replace(world, duration_s=duration_s, seed=seed, replications=replications)
+    world = replace(world, gpu_cost_per_h=gpu_cost_per_h)
     if options.flag("--turns"):
         results = sweep_world(world, GRID)
         told = [world_document(one) for one in results]
@@ -138,12 +152,40 @@ def _traffic(table: Mapping[str, Any], folder: Path, upstream: str) -> ModelTraf
         )
     if "rate" not in table:
         raise ValueError("needs rate, or log")
+    if str(table.get("service", "")).startswith("profile:"):
+        return _profiled(table, folder)
+    for key in table.keys() & _OF_PROFILES.keys():
+        raise ValueError(f'{key} goes with service = "profile:…" only')
     service = parsers.law(table.get("service", "exp:2"))
     if "tokens" in table:
         if not table.get("tokens_per_s"):
             raise ValueError("tokens need tokens_per_s, the speed of one request alone")
         service = parsers.law(table["tokens"], unit="N").scaled(1 / table["tokens_per_s"])
     return ModelTraffic(rate_per_s=float(table["rate"]), service=service)
+
+
+def _profiled(table: Mapping[str, Any], folder: Path) -> ModelTraffic:
+    """Return the traffic of an engine whose tokens are known."""
+    for key in ("tokens", "tokens_per_s", "slowdown"):
+        if key in table:
+            raise ValueError(f"{key}: a profile says that itself")
+    name = str(table["service"]).removeprefix("profile:")
+    where = folder / name if (folder / name).is_file() else name
+    given = {option: table[key] for key, option in _OF_PROFILES.items() if key in table}
+    options = OptionParser({"--service": f"profile:{where}", **given})
+    service = service_of(options, None)
+    keys = {option: key for key, option in _OF_PROFILES.items()} | {"--service": "service"}
+    for fault in options.faults:
+        option, _, what = fault.partition(": ")
+        raise ValueError(f"{keys[option]}: {what}")
+    if service.profile is None:
+        raise ValueError(f"service: {name} knows no tokens")
+    return ModelTraffic(
+        rate_per_s=float(table["rate"]),
+        service=service.output,
+        profile=service.profile,
+        prompt=service.prompt,
+    )
 
 
 def _model(key: str, settings: Settings, table: Mapping[str, Any]) -> WorldModel | None:
