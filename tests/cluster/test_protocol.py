@@ -274,6 +274,26 @@ def test_a_door_alone_takes_no_more_than_its_share_and_looks_at_the_engine_first
     assert pair.told("b", Grant)
 
 
+def test_a_door_that_will_soon_know_that_it_may_use_its_share_refuses_nobody() -> None:
+    """It has said something to an owner less than 1.3 leases ago, when it begins to be alone."""
+    pair = served()
+    door = pair.nodes["b"]
+    door.connected(pair.now, is_open=True)
+    pair.spend(0.5)
+    del pair.nodes["a"]
+    pair.spend(1.5)
+    pair.lease("c", 2)  # somebody else owns the gates, and is not heard either
+    pair.enter("b", 1)
+    while door.role != "alone":
+        pair.spend(0.05)
+    assert not pair.told("b", OpenGates)
+    pair.enter("b", 2)
+    pair.spend(0.5)
+    assert pair.told("b", OpenGates) == [OpenGates({ENGINE: 1})]
+    assert [a.key for a in pair.told("b", GateArrive)] == [("b", 1), ("b", 2)]
+    assert not pair.told("b", TurnAway)
+
+
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_door_whose_lifeline_broke_goes_on_only_where_nothing_listens(refuses: bool) -> None:
     pair = served()

@@ -36,11 +36,12 @@ from tornado_frontdoor.cluster.actions import (
     Send,
     TurnAway,
 )
+from tornado_frontdoor.cluster.alone import Alone
 from tornado_frontdoor.cluster.messages import Packet
 from tornado_frontdoor.cluster.node import Node
 from tornado_frontdoor.cluster.rules import ClusterRules, GateRules
 from tornado_frontdoor.cluster.tickets import Own
-from tornado_frontdoor.core.decisions import Admit, Decision, Outcome
+from tornado_frontdoor.core.decisions import Admit, Decision, Outcome, Reason
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate
 from tornado_frontdoor.core.replicas import Engines, Pick, Replicas
 from tornado_frontdoor.core.request import Ticket, UpstreamKey
@@ -116,6 +117,8 @@ class Site:
         self.node = Node(name, world.rules, self.clock())
         self.node.puts_off = world.puts_off
         self.flushes = False
+        self.turned_away: tuple[Alone | None, bool] | None = None
+        """While alone in which way somebody was last refused who could have been let in."""
         self.world.after(rng.uniform(0, TICK_S), self.tick)
 
     # Time and what interrupts it
@@ -208,6 +211,9 @@ class Site:
                 world.redis.send(action.packet)
             case OpenGates():
                 assert not self.gates, "gates are opened twice"
+                if action.shares is not None:
+                    now = node.alone, node.redis_refuses
+                    assert self.turned_away != now, f"{self.name} refused, and uses its share"
                 for address, rules in world.rules.gates.items():
                     cap = rules.cap if action.shares is None else action.shares.get(address)
                     if action.shares is None or cap:
@@ -242,6 +248,8 @@ class Site:
                 world.after(0.0001, lambda: self.when_awake(lambda: self.connect(number)))
             case TurnAway():
                 self.waiting.discard(action.number)
+                if action.refusal.reason is Reason.CLUSTER_OUTAGE:
+                    self.turned_away = node.alone, node.redis_refuses
                 world.say(f"{self.name} refuses {action.number}: {action.refusal.reason.value}")
                 world.refused += 1
             case CountEngine():

@@ -43,6 +43,7 @@ class Alone:
         self._own = own
         self._out = out
         self._split: bool | None = None
+        """Whether this door goes on with its share; None: that is not known yet."""
         self._starts: dict[str, list[Own]] = {}
         self._asked: dict[str, int] = {}
         self._counts: dict[str, dict[str, int | None]] = {}
@@ -83,7 +84,9 @@ class Alone:
                 self.arrive(own, now)
 
     def arrive(self, own: Own, now: float) -> None:
-        """Take a request of this door."""
+        """Take a request of this door; while nothing is allowed yet it waits."""
+        if self._split is None:
+            return
         if own.weight <= self.share(own.address):
             waited_s = now - own.entered_s
             key = (self._me, own.number)

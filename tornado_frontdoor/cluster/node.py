@@ -304,17 +304,22 @@ class Node:
             self._sure_s = sure or self._sure_s
         elif self.owner is not None:
             self._step_down("its lease is too old")
-        unheard = now - self._talked_s >= QUIET * lease_s and (self.lifeline or self.redis_refuses)
-        may_split = self._been_member and unheard
         if self.alone is not None:
-            self.alone.allow(may_split, now)
+            self._allow(self.alone, now)
         elif now - max(self._sure_s, self._joining_s) >= SPLIT * lease_s:
             self.session = None
             self._joining_s = -inf
             self.own.unsettle()
             self.alone = Alone(self.me, self.rules, len(self.doors), self.own, self.out)
             self.out.append(Say("no owner is heard of"))
-            self.alone.allow(may_split, now)
+            self._allow(self.alone, now)
+
+    def _allow(self, alone: Alone, now: float) -> None:
+        """Let a door that is alone use its share, or refuse, or wait until it is silent enough."""
+        may_split = self._been_member and (self.lifeline or self.redis_refuses)
+        silent = now - self._talked_s >= QUIET * self.rules.lease_s
+        if silent or not (may_split and self.rules.on_outage == "split"):
+            alone.allow(may_split and silent, now)
 
     def tick(self, now: float) -> None:
         """Let time pass; to be called many times in a lease."""
