@@ -5,18 +5,23 @@ Rule 1: `in_flight` counts requests that were accepted and have not ended, wheth
 Rule 2: a request ends once, however it ends, before its last byte is written.
 """
 
+import time
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any, TextIO
 
 KEPT = 100_000
-"""Entries of `order` and `control_calls` that are kept, the newest: memory stays bounded."""
+"""Entries of each list that are kept, the newest: memory stays bounded."""
 
 
 class Counters:
     """All counters of one stand-in; `log` gets a line whenever the number in flight changes."""
 
-    def __init__(self, log: TextIO | None = None) -> None:
+    def __init__(
+        self, log: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._log = log
+        self._clock = clock
         self.in_flight = 0
         self.sequences = 0
         self.waiting = 0
@@ -30,6 +35,9 @@ class Counters:
         self.refused = 0
         self.ended: Counter[str] = Counter()
         self.order: deque[str] = deque(maxlen=KEPT)
+        self.changes: deque[tuple[float, int, str]] = deque(maxlen=KEPT)
+        """When the number of sequences changed, what it was then, and whose start that was."""
+        self._note()
         self.not_proven_awake = 0
         self.garbage_pieces = 0
         self.control_calls: deque[dict[str, Any]] = deque(maxlen=KEPT)
@@ -43,6 +51,7 @@ class Counters:
         self.max_concurrent = max(self.max_concurrent, self.in_flight)
         self.max_sequences = max(self.max_sequences, self.sequences)
         self.not_proven_awake += not proven_awake
+        self._note()
         self._write()
 
     def start(self, request_id: str) -> None:
@@ -50,6 +59,7 @@ class Counters:
         self.started += 1
         self.waiting -= 1
         self.order.append(request_id)
+        self._note(request_id)
 
     def end(self, how: str, weight: int, *, started: bool) -> None:
         """Count the end of a request: `finished`, `aborted` or `failed`."""
@@ -57,6 +67,7 @@ class Counters:
         self.sequences -= weight
         self.waiting -= not started
         self.ended[how] += 1
+        self._note()
         self._write()
 
     def snapshot(self) -> dict[str, Any]:
@@ -78,6 +89,13 @@ class Counters:
             "control_calls": list(self.control_calls),
             "control_overlaps": self.control_overlaps,
         }
+
+    def history(self) -> dict[str, Any]:
+        """Return every change since the reset, so that those of several engines can be merged."""
+        return {"changes": list(self.changes)}
+
+    def _note(self, started: str = "") -> None:
+        self.changes.append((self._clock(), self.sequences, started))
 
     def _write(self) -> None:
         if self._log is not None:

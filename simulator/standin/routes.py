@@ -61,6 +61,7 @@ class StandInRoutes:
             ),
             ("GET", "/metrics"): self._look("metrics", self._metrics),
             ("GET", "/stand-in/stats"): self._stats,
+            ("GET", "/stand-in/history"): self._history,
             ("POST", "/stand-in/reset"): self._reset,
             ("POST", "/stand-in/faults"): self._more_faults,
             ("POST", "/stand-in/kill"): self._kill,
@@ -174,6 +175,11 @@ class StandInRoutes:
             },
         }
         exchange.answer(200, dumps(self._counters.snapshot() | truth))
+
+    def _history(self, exchange: HttpExchange) -> None:
+        self._drive.now()
+        self._drive.pump()
+        exchange.answer(200, dumps(self._counters.history()))
 
     def _reset(self, exchange: HttpExchange) -> None:
         self._counters.reset()

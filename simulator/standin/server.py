@@ -10,6 +10,7 @@ It answers the OpenAI routes of vLLM, `/v1/messages`, and with `sleep_mode` the 
 calls. Beside vLLM's routes:
 
     GET  /stand-in/stats     the counters (`counters.py`), deaths, and what the engine truly is
+    GET  /stand-in/history   when sequences came and went, by the monotonic clock, since the reset
     POST /stand-in/reset     counters and faults begin anew; what is in flight stays
     POST /stand-in/faults    {"spec": "wake_up=fail*1", "clear": true}: more rules, now
     POST /stand-in/kill      {"restart_s": 2, "abrupt": false, "accept_s": 0}: the engine dies;
@@ -61,7 +62,7 @@ class StandIn:
         self._log: TextIO | None = None
         if options.log is not None:
             self._log = Path(options.log).open("a", encoding="utf-8")  # noqa: SIM115 - see close
-        self._counters = Counters(self._log)
+        self._counters = Counters(self._log, self._loop.time)
         self._faults = Faults(options.faults)
         self._departures = ClientWatcher(self._loop)
         self._engine = EngineModel(

@@ -126,6 +126,31 @@ def test_log_has_a_line_for_each_change_of_the_number_in_flight(tmp_path: Path) 
     ]
 
 
+def test_history_has_every_change_of_what_is_inside_since_the_reset_by_the_loops_clock() -> None:
+    async def scenario() -> None:
+        async with scene(slots=1) as caller:
+            await caller.chat()
+            before_s = asyncio.get_running_loop().time()
+            await caller.call("/stand-in/reset")
+            first = await caller.begin_chat("1", hold_s=60)
+            await caller.until(lambda s: s["in_flight"] == 1)
+            second = await caller.begin_chat("2", hold_s=60)
+            await caller.until(lambda s: s["in_flight"] == 2)
+            first.leave()
+            await caller.until(lambda s: s["started"] == 2)
+            second.leave()
+            await caller.until(lambda s: s["in_flight"] == 0)
+            changes = (await caller.get("/stand-in/history")).json["changes"]
+            order = (await caller.stats())["order"]
+            stamps = [at_s for at_s, _, _ in changes]
+            assert before_s <= stamps[0]
+            assert stamps == sorted(stamps)
+            assert [sequences for _, sequences, _ in changes] == [0, 1, 1, 2, 1, 1, 0]
+            assert [started for _, _, started in changes if started] == order
+
+    asyncio.run(scenario())
+
+
 def test_counters_are_exact_under_a_burst_of_plain_and_streamed_calls() -> None:
     async def scenario() -> None:
         async with scene(slots=8, hold=0.02, gap_ms=1) as caller:
