@@ -1,6 +1,7 @@
 """Under a service manager: it is told what goes on, its sockets are taken, its units are right."""
 
 import contextlib
+import http.client
 import json
 import os
 import shutil
@@ -8,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -44,10 +47,10 @@ def heard(sock: socket.socket) -> dict[str, str]:
 
 
 def serve(
-    made: Stage, fds: list[socket.socket], environment: dict[str, str]
+    made: Stage, fds: list[socket.socket], environment: dict[str, str], engine: int = 1
 ) -> "subprocess.Popen[str]":
     """Start a front door as a service manager does, its sockets from descriptor 3 on."""
-    config = made.configure()
+    config = made.configure(engine=engine)
 
     def hand_over() -> None:
         for number, sock in enumerate(fds):
@@ -126,6 +129,97 @@ def test_it_serves_on_the_sockets_that_it_was_handed(tmp_path: Path):
                 assert process.wait(PATIENCE_S) == 0
             finally:
                 process.kill()
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-socket-activate") is None, reason="needs systemd-socket-activate"
+)
+def test_systemd_hands_it_the_sockets_on_which_the_first_client_already_waits(tmp_path: Path):
+    """By the real tool: it listens, and starts the front door when somebody connects."""
+    with stage(tmp_path) as made:
+        config = made.configure()
+        with socket.socket() as one, socket.socket() as other:
+            for sock in (one, other):
+                sock.bind(("127.0.0.1", 0))
+            public, admin = (sock.getsockname()[1] for sock in (one, other))
+        command = [
+            *("systemd-socket-activate", "--fdname=public:admin"),
+            *("-l", f"127.0.0.1:{public}", "-l", f"127.0.0.1:{admin}"),
+            *("-E", f"PYTHONPATH={ROOT}", "-E", "PATH", sys.executable),
+            *("-m", "tornado_frontdoor.cli", "serve", "--config", str(config)),
+        ]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT, text=True
+        ) as process:
+            try:
+                assert process.stdout is not None
+                until_it_listens(public, process)
+                with urlopen(f"http://127.0.0.1:{public}/health", timeout=PATIENCE_S) as answer:
+                    assert json.load(answer)["status"] == "ok"
+                lines = [process.stdout.readline().rpartition(":")[2].strip() for _ in range(2)]
+                assert lines == [str(public), str(admin)]
+                with urlopen(f"http://127.0.0.1:{admin}/admin/status", timeout=5) as answer:
+                    assert "upstreams" in json.load(answer)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(PATIENCE_S) == 0
+            finally:
+                process.kill()
+
+
+def until_it_listens(port: int, process: "subprocess.Popen[str]") -> None:
+    """Look at it from outside: a connection would start something."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while f":{port:04X} 00000000:0000 0A" not in Path("/proc/net/tcp").read_text():
+        assert process.poll() is None
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def test_a_restart_on_sockets_that_somebody_holds_refuses_nobody(tmp_path: Path):
+    with stage(tmp_path) as made, socket.create_server(("127.0.0.1", 0), backlog=64) as public:
+        _, engine = made.engine("--hold", "0.02")
+        port = public.getsockname()[1]
+        environment = {"LISTEN_FDS": "1", "LISTEN_FDNAMES": "public"}
+        ended: list[str] = []
+        over = threading.Event()
+
+        def ask() -> None:
+            while not over.is_set():
+                try:
+                    wire = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+                    body = json.dumps({"model": "reasoning", "messages": []})
+                    wire.request("POST", "/v1/chat/completions", body)
+                    ended.append(str(wire.getresponse().status))
+                    wire.close()
+                except (OSError, http.client.HTTPException) as error:
+                    ended.append(repr(error))
+
+        clients = [threading.Thread(target=ask) for _ in range(4)]
+        processes = [serve(made, [public], environment, engine)]
+        try:
+            for client in clients:
+                client.start()
+            until_more(ended, processes[0])
+            processes[0].send_signal(signal.SIGTERM)
+            assert processes[0].wait(PATIENCE_S) == 0
+            processes.append(serve(made, [public], environment, engine))
+            until_more(ended, processes[1])
+        finally:
+            over.set()
+            for client in clients:
+                client.join()
+            for process in processes:
+                process.kill()
+                process.communicate()
+        assert {*ended} == {"200"}, ended
+
+
+def until_more(ended: list[str], process: "subprocess.Popen[str]") -> None:
+    """Wait until some more requests have ended."""
+    enough = len(ended) + 8
+    while len(ended) < enough:
+        assert process.poll() is None
+        time.sleep(0.01)
 
 
 def test_what_is_meant_for_another_process_is_left_alone(tmp_path: Path):
