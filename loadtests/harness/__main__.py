@@ -10,7 +10,8 @@ Scenarios:
   streaming    First token, first visible token, gaps, whole answers.
   wake-storm   All engines asleep and a crowd for three models, at sleep level 1, then 2.
   disconnects  Clients that leave the line, a silent engine, a stream.
-  cluster      Three front doors that share a gate, Redis, and every fault at full load.
+  cluster      Three front doors that share a gate, two engines, Redis, each fault at full load.
+  restart      Streams at one front door, whose place others take three times.
   soak         Everything for half an hour: memory, descriptors, slots and places stay flat.
 
 Options:
@@ -23,6 +24,7 @@ Options:
   --slo LIST     Objectives, as in waited_p95_s=2.5,refused_share=0.02.
   --processes N  Locust as one master and N workers.
   --predict      Beside it what frontdoor simulate predicts for the capped engine (mixed).
+  --faults LIST  Only these (cluster), as in "burst,owner killed,rolling restart".
   --seed N       Of everything that is drawn. [default: 1]
   --out DIR      Reports; else var/loadtests/SCENARIO.
   -h --help      Show this text.
@@ -41,6 +43,7 @@ import math
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -49,11 +52,12 @@ from typing import Any
 from docopt import DocoptExit, docopt
 from rich.console import Console
 
-from loadtests.harness import cluster, laws, prediction, report
-from loadtests.harness.cluster_faults import FAULTS
+from loadtests.harness import cluster_run, laws, prediction, report
 from loadtests.harness.processes import (
+    LOCUST,
     ROOT,
     SIGNALS,
+    STOP_TIMEOUT_S,
     BrokenError,
     Child,
     Stage,
@@ -106,10 +110,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run_cluster(arguments: Arguments, console: Console) -> int:
-    """Run the faults of a cluster, which has no Locust: its clients go from door to door."""
+    """Run the faults of a cluster, all under one Locust that goes from door to door."""
+    names = cluster_run.chosen(arguments["--faults"])
     folder = _empty(_folder(arguments))
     hold, seconds = arguments["--hold"] or "0.8", float(arguments["--seconds"] or 2)
-    found = cluster.ClusterRun(folder, console, hold, seconds).run(FAULTS)
+    found = cluster_run.run_cluster(folder, console, names, hold, seconds)
     return _conclude(console, found, folder)
 
 
@@ -150,6 +155,9 @@ def _scenario(arguments: Arguments) -> LoadScenario:
         raise ValueError(f"no scenario is named {name!r}; there are {', '.join(names)}")
     if mistake := checks.mistake(arguments, CHECKS):
         raise ValueError(mistake)
+    if arguments["--faults"] and name != CLUSTER:
+        raise ValueError("--faults is for cluster")
+    cluster_run.chosen(arguments["--faults"])
     if arguments["--predict"] and name != "mixed":
         raise ValueError("--predict is for mixed: the others have no arrivals to simulate")
     if arguments["--predict"] and arguments["--trace"]:
@@ -206,6 +214,7 @@ class _Run:
         self.folder = _folder(arguments)
         self.engines: dict[str, str] = {}
         self.public = self.admin = ""
+        self.door: Child
         self.laws: list[laws.Finding] = []
 
     def run(self) -> int:
@@ -214,20 +223,20 @@ class _Run:
         with Stage(self.folder) as stage:
             for engine in self.scenario.engines:
                 self.engines[engine.model] = stage.stand_in(engine.model, engine.stand_in())
-            door, self.public, self.admin = stage.front_door(
+            self.door, self.public, self.admin = stage.front_door(
                 self.scenario.configuration(self.engines)
             )
             for level in self.scenario.levels:
-                self._one(stage, door, level)
+                self._one(stage, level)
             status = fetch(f"{self.admin}/admin/status")
             outcomes = outcomes_of(f"{self.admin}/metrics")
-            exit_code = stage.stop(door)
-            self.laws += laws.of_the_door(status, door.log.read_text(), exit_code)
+            exit_code = stage.stop(self.door)
+            self.laws += laws.of_the_door(status, self.door.log.read_text(), exit_code)
             if self.arguments["SCENARIO"] == "disconnects":
                 self.laws += laws.of_departures(outcomes["reasoning"])
         return _conclude(self.console, self.laws, self.folder)
 
-    def _one(self, stage: Stage, door: Child, level: int) -> None:
+    def _one(self, stage: Stage, level: int) -> None:
         """Run Locust once and judge what it and the engines saw."""
         name = f"level-{level}" if level else "."
         out = self.folder / name
@@ -240,11 +249,12 @@ class _Run:
             fetch(f"{url}/stand-in/reset", post={})
             fetch(f"{url}/stand-in/faults", post={"spec": engine.faults})
         wakes = self._wakes()
-        with Watch(door.process.pid, self.admin) as watch:
-            options = self._locust_options(level, out)
-            exit_code = stage.locust(options, self.scenario.seconds + 2 * SPARE_S)
-            if door.ended:
-                code, log = door.process.returncode, _tail(door.log)
+        with Watch(self.door.process.pid, self.admin) as watch:
+            locust = stage.start("locust", [*LOCUST, *self._locust_options(level, out)])
+            self._restart(stage, watch)
+            exit_code = stage.end_of(locust, self.scenario.seconds + 2 * SPARE_S)
+            if self.door.ended:
+                code, log = self.door.process.returncode, _tail(self.door.log)
                 raise BrokenError(f"the front door ended with {code} in the middle of it: {log}")
         summary_path = out / "summary.json"
         if not summary_path.exists():
@@ -258,6 +268,18 @@ class _Run:
         self.laws += laws.of_the_looks(self.scenario, watch.looks, watch.in_vain)
         if self.arguments["--predict"]:
             self._predict(summary)
+
+    def _restart(self, stage: Stage, watch: Watch) -> None:
+        """Have other processes take the front door's place, as often as the scenario has it."""
+        restarts = self.scenario.restarts
+        if restarts and not wait_for(lambda: not self._all_at_rest(), SETTLE_TIMEOUT_S):
+            raise BrokenError("no load came to the front door")
+        for number in range(1, restarts + 1):
+            time.sleep(self.scenario.seconds / (restarts + 1))
+            old, self.door = self.door, stage.successor(f"successor-{number}")
+            watch.pid = self.door.process.pid
+            code = stage.end_of(old, STOP_TIMEOUT_S)
+            self.laws.append(laws.Finding(f"the one before ended with {code}", code == 0))
 
     def _judge(
         self, summary: Mapping[str, Any], exit_code: int, wakes: Mapping[str, int], level: int

@@ -1,80 +1,110 @@
-"""Three front doors that share one gate, at full load, and every fault in turn.
+"""Front doors that share one gate, at full load, and every fault in turn.
 
-Judged by the engine's own count, by the clients, and by what is held when all is over. The doors,
-Redis and the engine are processes of their own; faults are signals to them.
+Three doors, two engines with 4 slots behind one name, cap 6, and Locust over all doors. Each door's
+way to Redis can be cut, slowed and closed. Judged by the engines' own histories, by what became of
+each request, and by what is held when all is at rest.
 """
 
 import json
-import shutil
-import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
-from loadtests.harness import laws
-from loadtests.harness.cluster_clients import ClientCrowd, EndedRequest
+from loadtests.harness import cluster_history as histories
+from loadtests.harness.balancer import Balancer
+from loadtests.harness.cluster_history import EndedRequest, Instant
 from loadtests.harness.processes import (
     FRONTDOOR,
+    LOCUST,
+    ROOT,
     BrokenError,
     Child,
     Stage,
     fetch,
     wait_for,
 )
+from loadtests.harness.redis_servers import RedisServer
 from loadtests.harness.redis_way import RedisWay
 
 CAP = 6
-SLOTS = 8
+SLOTS = 4
+"""At each of two engines."""
 DOORS = 3
 LEASE_S = 1.0
 CLIENTS = 18
-TOKENS = 8
-START_TIMEOUT_S = 90.0
+LAME_DUCK_S = 1.0
 RECOVER_TIMEOUT_S = 60.0
-FULL_AGAIN_S = 2.0
-"""After a kill of the owner, with this lease; twice that is let pass on a machine that is busy."""
-WATCH_S = 6.0
-GAP_S = 0.2
-ORDER_S = 0.25
-"""Two requests whose sending is no further apart may reach the gate in any order."""
+REST_TIMEOUT_S = 75.0
+"""Longer than the share of a door that is gone for good is kept."""
 
 CONFIGURATION = """
 [server]
 state_dir = "{folder}"
+lame_duck_s = {lame_duck_s}
 [cluster]
 redis = "redis://127.0.0.1:{redis}/0"
 lease_s = {lease_s}
 [upstreams.reasoning]
-url = "{engine}"
+{engines} # at one address, or at several
 [upstreams.reasoning.admission]
-slots = {slots}
+{slots}
 cap = {cap}
-queue = 64
+queue = {queue}
 queue_timeout_s = 30
 [models.reasoning]
 upstream = "reasoning"
 """
 
 
-class FaultRow(NamedTuple):
-    """What one fault did."""
+class FaultCase(NamedTuple):
+    """One fault: what is done, and what must hold of it beside the laws for all."""
+
+    name: str
+    play: "Callable[[ClusterRun], None]"
+    full_s: float | None = None
+    """The time within which all slots must be in use again."""
+    outage: bool = False
+    """Whether a door may know too little to use its share, and refuse."""
+    graceful: bool = False
+    """Whether nobody may be refused, moved or cut."""
+
+
+@dataclass(slots=True)
+class FaultSeen:
+    """What was seen of one fault."""
 
     fault: str
-    most: int
-    full_again_s: float | None
-    ended: Mapping[str, int]
-    disorder: int
+    began_s: float = 0.0
+    whole_s: float = 0.0
+    most: int = 0
+    most_at_one: int = 0
+    full_again_s: float | None = None
+    ended: Mapping[str, int] = field(default_factory=dict)
+    longest_lack_s: float = 0.0
+    late_s: list[float] = field(default_factory=list)
+    """By how much each was late that was let in after one that came later."""
+    lost_slots: int = 0
+    held_s: float | None = None
+    """How long slots were held with nothing running; None: still."""
+    killed: int = 0
+    """How many doors were killed."""
+    strays: int = 0
+    """Requests that broke off at doors that were not killed."""
 
 
-class RunningDoor(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RunningDoor:
     """A front door that runs."""
 
+    name: str
     child: Child
     way: RedisWay
+    configuration: Path
     public: str
     admin: str
 
@@ -83,219 +113,275 @@ class RunningDoor(NamedTuple):
         """What it is in the cluster."""
         try:
             role: str = fetch(f"{self.admin}/admin/status")["cluster"]["role"]
-        except OSError:
+        except (OSError, TypeError):
             return "gone"
         return role
 
 
-class FaultTimes(NamedTuple):
-    """When a fault began, and how long after that all slots were in use again; None: never."""
-
-    began_s: float
-    full_again_s: float | None
-
-
 class ClusterRun:
-    """One run of all faults; `seconds` of load before each of them."""
+    """Doors, engines and Redis on a stage; `seconds` of load before and after each fault."""
 
-    def __init__(self, folder: Path, console: Console, hold: str, seconds: float) -> None:
-        self.folder = folder
-        self.console = console
-        self.hold_s = float(hold)
+    def __init__(self, stage: Stage, redis_program: str, hold: str, seconds: float) -> None:
+        self.stage = stage
+        self.folder = stage.folder
+        self.hold = hold
         self.seconds = seconds
-        self.rows: list[FaultRow] = []
-        self.laws: list[laws.Finding] = []
         self.doors: list[RunningDoor] = []
-        self._number = 0
-        self._port = _free_port()
-
-    def run(self, faults: "Sequence[Fault]") -> list[laws.Finding]:
-        """Start everything, do every fault, judge; raises BrokenError."""
-        if shutil.which("redis-server") is None:
-            raise BrokenError("redis-server is not installed: apt-get install redis-server")
-        with Stage(self.folder) as stage:
-            self.stage = stage
-            self.redis = self.start_redis()
-            self.engine = stage.stand_in("reasoning", self._engine_options())
-            self.doors = self._start_doors(DOORS)
-            self.wait_until_whole()
-            with ClientCrowd([door.public for door in self.doors], CLIENTS) as self.crowd:
-                for fault in faults:
-                    self._one(fault.__name__.strip("_").replace("_", " "), fault)
-            self._judge_rest()
-        self.console.print(self._table())
-        (self.folder / "cluster.json").write_text(json.dumps([r._asdict() for r in self.rows]))
-        return self.laws
+        self.engines: list[str] = []
+        self.killed: set[str] = set()
+        """Public addresses of doors that were killed: what was there is lost."""
+        self.troubled: set[str] = set()
+        """Of those that may not keep the order of arrival during this fault."""
+        self.fault_s = 0.0
+        """When the fault began."""
+        self.said: list[tuple[str, bool]] = []
+        """What a fault itself has to say, and whether it held."""
+        self._program = redis_program
+        self._epoch_s = datetime.now(UTC).timestamp() - time.monotonic()
+        self._numbers: Counter[str] = Counter()
+        self.redis = self.start_redis()
+        self.balancer: Balancer | None = None
 
     # The stage
 
-    def _engine_options(self) -> list[str]:
-        gap_ms = 1000 * self.hold_s / TOKENS
-        return [
-            *("--port", "0", "--model", "reasoning", "--slots", str(SLOTS)),
-            *("--tokens", str(TOKENS), "--gap-ms", f"{gap_ms:g}"),
+    def name(self, what: str) -> str:
+        """Return a name for another one of these."""
+        self._numbers[what] += 1
+        return f"{what}-{self._numbers[what]}"
+
+    def start_redis(self, follows: int | None = None) -> RedisServer:
+        """Start another Redis, perhaps as a replica."""
+        return RedisServer(self.stage, self.name("redis"), self._program, follows)
+
+    def start_engines(self, slots: Sequence[int]) -> None:
+        """Start stand-ins behind one name, instead of those that there were."""
+        options = ("--port", "0", "--model", "reasoning", "--slots")
+        self.engines = [
+            self.stage.stand_in(self.name("engine"), [*options, str(number)]) for number in slots
         ]
 
-    def start_redis(self) -> Child:
-        """Start a Redis that is empty."""
-        self._number += 1
-        command = ["redis-server", "--port", str(self._port), "--bind", "127.0.0.1"]
-        command += ["--save", "", "--appendonly", "no", "--dir", str(self.folder)]
-        child = self.stage.start(f"redis-{self._number}", command)
-        if not wait_for(lambda: _answers(self._port), START_TIMEOUT_S):
-            raise BrokenError("redis-server did not start")
-        return child
+    def start_doors(
+        self, count: int, environment: Sequence[str] = (), **limits: Any
+    ) -> list[RunningDoor]:
+        """Start so many doors at once; `environment` as env(1) takes it."""
+        ways = [RedisWay(self.redis.port) for _ in range(count)]
+        begun = []
+        for way in ways:
+            name = self.name("door")
+            path = self.configure(name, way, **limits)
+            begun.append((name, self.start_door(name, path, environment), way, path))
+        started = [
+            RunningDoor(name, child, way, path, *child.listening(2)[:2])
+            for name, child, way, path in begun
+        ]
+        self.doors += started
+        return started
 
-    def _start_doors(self, count: int) -> list[RunningDoor]:
+    def configure(self, name: str, way: RedisWay, **limits: Any) -> Path:
+        """Write a door's configuration."""
+        values: dict[str, Any] = {
+            "folder": self.folder / "state" / name,
+            "redis": way.port,
+            "lease_s": LEASE_S,
+            "lame_duck_s": LAME_DUCK_S,
+            "cap": CAP,
+            "queue": 64,
+            "engines": f'url = "{self.engines[0]}"',
+            "slots": "slots = 8",
+        }
+        if len(self.engines) > 1:
+            several = (f'{{ url = "{url}", slots = {SLOTS} }}' for url in self.engines)
+            values |= {"engines": f"replicas = [{', '.join(several)}]", "slots": ""}
+        path = self.folder / f"{name}.toml"
+        path.write_text(CONFIGURATION.format(**values | limits))
+        return path
+
+    def start_door(
+        self, name: str, path: Path, environment: Sequence[str] = (), *options: str
+    ) -> Child:
+        """Begin to start one door."""
         listen = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
-        started = []
-        for _ in range(count):
-            self._number += 1
-            way = RedisWay(self._port)
-            path = self.folder / f"cluster-{self._number}.toml"
-            path.write_text(
-                CONFIGURATION.format(
-                    folder=self.folder / "state",
-                    redis=way.port,
-                    engine=self.engine,
-                    lease_s=LEASE_S,
-                    slots=SLOTS,
-                    cap=CAP,
-                )
-            )
-            command = [*FRONTDOOR, "serve", "--config", str(path), *listen]
-            started.append((self.stage.start(f"door-{self._number}", command), way))
-        return [RunningDoor(child, way, *child.listening(2)[:2]) for child, way in started]
+        command = [*FRONTDOOR, "serve", "--config", str(path), *listen, *options]
+        return self.stage.start(name, ["env", *environment, *command] if environment else command)
+
+    def clients(
+        self, locustfile: str, doors: Path, users: int, out: Path, hold: str | None = None
+    ) -> Child:
+        """Start Locust over the doors that are listed in a file."""
+        out.mkdir(exist_ok=True)
+        return self.stage.start(
+            f"locust-{Path(locustfile).stem}-{out.name}",
+            [
+                *(*LOCUST, "--locustfile", str(ROOT / "loadtests" / locustfile)),
+                *("--config", str(ROOT / "conf" / "locust.conf")),
+                *("--doors", str(doors), "--out", str(out), "--hold", hold or self.hold),
+                *("--users", str(users), "--spawn-rate", str(users)),
+                *("--headless", "--only-summary", "--csv", str(out / "locust")),
+                *("--html", str(out / "report.html")),
+            ],
+        )
+
+    # Doors
 
     def find(self, role: str) -> RunningDoor:
         """Return a front door that is that now; raises BrokenError."""
-        found = [door for door in self.doors if door.role == role]
-        if not found:
+        found: list[RunningDoor] = []
+
+        def look() -> bool:
+            found[:] = [door for door in self.doors if door.role == role]
+            return bool(found)
+
+        if not wait_for(look, RECOVER_TIMEOUT_S):
             raise BrokenError(f"no front door is {role}: {[door.role for door in self.doors]}")
         return found[0]
 
-    def replace(self, old: RunningDoor) -> None:
-        """Have another front door instead of one that is gone."""
-        new = self._start_doors(1)[0]
-        self.doors = [door for door in self.doors if door is not old] + [new]
-        self.crowd.doors = [door.public for door in self.doors]
+    def retire(self, door: RunningDoor) -> int:
+        """Tell a door to stop; returns its exit code, once all that it serves is over."""
+        self.doors.remove(door)
+        code = self.stage.stop(door.child)
+        self.tell_balancer()
+        return code
+
+    def retire_all(self) -> list[tuple[RunningDoor, int]]:
+        """Tell all doors to stop at once; returns their exit codes."""
+        doors, self.doors = self.doors, []
+        with ThreadPoolExecutor(max_workers=len(doors)) as pool:
+            codes = pool.map(lambda door: self.stage.stop(door.child), doors)
+            return [*zip(doors, codes, strict=True)]
+
+    def add(self, count: int = 1, environment: Sequence[str] = ()) -> list[RunningDoor]:
+        """Have so many more doors, of which the balancer knows."""
+        started = self.start_doors(count, environment)
+        self.tell_balancer()
+        return started
+
+    def tell_balancer(self) -> None:
+        """Have it look at the doors that there are."""
+        if self.balancer is not None:
+            self.balancer.doors = [one.public for one in self.doors]
 
     def wait_until_whole(self) -> None:
         """Wait until one owns the gates and all others are its members; raises BrokenError."""
 
         def whole() -> bool:
-            roles = sorted(door.role for door in self.doors)
-            return roles == ["member"] * (DOORS - 1) + ["owner"]
+            shown = [fetch_cluster(door) for door in self.doors]
+            roles = sorted(str(one.get("role")) for one in shown)
+            known = all(len(one.get("doors", ())) == len(self.doors) for one in shown)
+            return known and roles == ["member"] * (len(self.doors) - 1) + ["owner"]
 
         if not wait_for(whole, RECOVER_TIMEOUT_S):
-            raise BrokenError(f"the doors are {[door.role for door in self.doors]}")
+            raise BrokenError(f"the doors are {[fetch_cluster(door) for door in self.doors]}")
 
     # One fault
 
-    def _one(self, name: str, fault: "Fault") -> None:
-        fetch(f"{self.engine}/stand-in/reset", post={})
-        began_s = time.monotonic()
-        if not wait_for(lambda: self._running() >= CAP, RECOVER_TIMEOUT_S):
-            raise BrokenError(f"only {self._running()} of {CAP} slots are used before {name}")
+    def play(self, case: FaultCase, requests: "Callable[[], list[EndedRequest]]") -> FaultSeen:
+        """Do one fault at full load and look at it until all is at rest."""
+        balancer = self.balancer
+        assert balancer is not None
+        self.killed.clear()
+        self.troubled.clear()
+        for url in self.engines:
+            fetch(f"{url}/stand-in/reset", post={})
+        begun_s = time.monotonic()
+        balancer.rests = False
+        if not wait_for(lambda: len(balancer.listed) == DOORS, RECOVER_TIMEOUT_S):
+            raise BrokenError(f"{balancer.listed} are healthy before: {case.name}")
+        if not wait_for(lambda: self.running() >= CAP, RECOVER_TIMEOUT_S):
+            raise BrokenError(f"{self.running()} of {CAP} slots are used before: {case.name}")
         time.sleep(self.seconds)
-        disorder = disorder_of(self._stats()["order"], self.crowd.outcomes, began_s)
-        fault_s, full_s = fault(self)
-        time.sleep(self.seconds)
+        seen = FaultSeen(case.name)
+        self.begins()
+        case.play(self)
+        seen.began_s = self.fault_s
         self.wait_until_whole()
-        stats = self._stats()
-        row = FaultRow(name, stats["max_sequences"], full_s, self.crowd.since(fault_s), disorder)
-        self.rows.append(row)
-        self._judge(row)
+        seen.whole_s = time.monotonic()
+        time.sleep(self.seconds)
+        end_s = time.monotonic()
+        balancer.rests = True
+        self._rest(seen)
+        history = self.history()
+        ended = [one for one in requests() if one.ended_s >= begun_s]
+        self._look(seen, history, ended, end_s)
+        return seen
 
-    def time_to_full(self, fault_s: float) -> float | None:
-        """Return when the longest lack of work after a fault ended, since it; None: it did not.
+    def begins(self) -> None:
+        """Take that the fault begins now, and all before was to prepare it."""
+        self.fault_s = time.monotonic()
 
-        What runs at the engine hides a fault for a while, so it is looked at for some leases. Two
-        slots may be between two requests at any time, and a short lack is none.
-        """
-        longest_s, ended_s, low_s = GAP_S, fault_s, None
-        while (now := time.monotonic()) - fault_s < RECOVER_TIMEOUT_S:
-            if self._running() < CAP - 1:
-                low_s = low_s or now
-            else:
-                if low_s is not None and now - low_s > longest_s:
-                    longest_s, ended_s = now - low_s, now
-                low_s = None
-                if now - fault_s >= WATCH_S:
-                    return ended_s - fault_s
-            time.sleep(0.01)
-        return None
+    def _rest(self, seen: FaultSeen) -> None:
+        """Wait until nothing is under way or held."""
+        if not wait_for(lambda: not self.running() and not self.waiting(), RECOVER_TIMEOUT_S):
+            raise BrokenError(f"{seen.fault}: {self.running()} still run, {self.waiting()} wait")
+        idle_s = time.monotonic()
+        if wait_for(lambda: not self.held(), REST_TIMEOUT_S):
+            seen.held_s = time.monotonic() - idle_s
 
-    def _judge(self, row: FaultRow) -> None:
-        said = f"{row.fault}: never more than {CAP} at the engine (most {row.most})"
-        self.laws.append(laws.Finding(said, row.most <= CAP))
-        self.laws.append(
-            laws.Finding(f"{row.fault}: all slots in use again", row.full_again_s is not None)
+    def _look(
+        self, seen: FaultSeen, history: list[Instant], ended: list[EndedRequest], end_s: float
+    ) -> None:
+        seen.most = histories.most_of(history)
+        seen.most_at_one = histories.most_at_one(history)
+        seen.full_again_s = histories.full_again_s(history, seen.began_s, end_s, CAP)
+        after = histories.between(history, seen.whole_s, end_s)
+        seen.lost_slots = CAP - histories.most_of(after)
+        seen.killed = len(self.killed)
+        seen.ended = dict(Counter(one.kind for one in ended))
+        seen.strays = sum(
+            one.kind in {"lost", "cut", "failed"} and one.door not in self.killed for one in ended
         )
-        said = f"{row.fault}: order of arrival before it, over all doors"
-        self.laws.append(laws.Finding(said, row.disorder == 0))
-        if row.fault == "rolling restart":
-            lost = sum(n for kind, n in row.ended.items() if kind not in {"served", "moved"})
-            said = f"{row.fault}: nobody refused, no stream cut ({lost})"
-            self.laws.append(laws.Finding(said, lost == 0))
-        if row.fault == "kill the owner" and row.full_again_s is not None:
-            said = f"{row.fault}: full use again in {row.full_again_s:.1f} s, at most 4"
-            self.laws.append(laws.Finding(said, row.full_again_s <= 2 * FULL_AGAIN_S))
+        lacks = histories.lacks(history, seen.began_s, end_s, CAP)
+        seen.longest_lack_s = max((until_s - from_s for from_s, until_s in lacks), default=0.0)
+        came_s = {one.request_id: one.came_s(self._epoch_s) for one in ended if one.request_id}
+        seen.late_s = histories.late_s(history, came_s, self._excused(seen, ended))
+        path = self.folder / f"{seen.fault.replace(' ', '-')}.json"
+        path.write_text(json.dumps({"history": history, "came_s": came_s}))
 
-    def _judge_rest(self) -> None:
-        def at_rest() -> bool:
-            shown = [fetch(f"{door.admin}/admin/status")["upstreams"] for door in self.doors]
-            gates = [upstreams["reasoning"] for upstreams in shown]
-            return not any(gate["in_flight"] or gate["queued"] for gate in gates)
+    def _excused(self, seen: FaultSeen, ended: list[EndedRequest]) -> Collection[str]:
+        """Return those that were at a door in trouble while it was."""
+        return {
+            one.request_id
+            for one in ended
+            if one.door in self.troubled
+            and one.sent_s <= seen.whole_s
+            and one.ended_s >= seen.began_s
+        }
 
-        held = not wait_for(at_rest, RECOVER_TIMEOUT_S) or self._running()
-        self.laws.append(laws.Finding("at rest no slot and no place is held", not held))
+    # What is seen
 
-    def _stats(self) -> dict[str, Any]:
-        stats: dict[str, Any] = fetch(f"{self.engine}/stand-in/stats")
-        return stats
+    def history(self) -> list[Instant]:
+        """Return what the engines have run since they were last reset."""
+        told = [fetch(f"{url}/stand-in/history")["changes"] for url in self.engines]
+        return histories.merge(told)
 
-    def _running(self) -> int:
-        return int(self._stats()["sequences"])
+    def running(self) -> int:
+        """Return how many sequences the engines count now."""
+        told = (fetch(f"{url}/stand-in/stats") for url in self.engines)
+        return sum(int(one["sequences"]) for one in told)
 
-    def _table(self) -> Table:
-        title = f"cap {CAP}, {DOORS} front doors, {CLIENTS} clients, lease {LEASE_S:g} s"
-        table = Table(title=title, title_justify="left")
-        for heading in ("fault", "most at the engine", "full again", "ended since", "disorder"):
-            table.add_column(heading)
-        for row in self.rows:
-            full = "never" if row.full_again_s is None else f"{row.full_again_s:.2f} s"
-            ended = ", ".join(f"{n} {kind}" for kind, n in sorted(row.ended.items()))
-            table.add_row(row.fault, str(row.most), full, ended, str(row.disorder))
-        return table
+    def waiting(self) -> int:
+        """Return how many wait at the doors, as the owner of the gates tells."""
+        return self._gates("queued")
+
+    def held(self) -> int:
+        """Return how many slots the owner of the gates, or a door, believes to be taken."""
+        return self._gates("in_flight")
+
+    def _gates(self, what: str) -> int:
+        shown = (fetch(f"{door.admin}/admin/status")["upstreams"] for door in self.doors)
+        return max(int(upstreams["reasoning"][what]) for upstreams in shown)
 
 
-Fault = Callable[[ClusterRun], FaultTimes]
-
-
-def disorder_of(order: list[str], outcomes: list[EndedRequest], since_s: float) -> int:
-    """Return how many reached the engine after one that was sent clearly later."""
-    sent = {one.request_id: one.sent_s for one in [*outcomes] if one.sent_s >= since_s}
-    latest_s, found = 0.0, 0
-    for request_id in order:
-        sent_s = sent.get(request_id)
-        if sent_s is None:
-            continue
-        found += sent_s < latest_s - ORDER_S
-        latest_s = max(latest_s, sent_s)
+def fetch_cluster(door: RunningDoor) -> Mapping[str, Any]:
+    """Return what a door tells of the cluster; nothing where it does not answer."""
+    try:
+        found: Mapping[str, Any] = fetch(f"{door.admin}/admin/status")["cluster"]
+    except (OSError, TypeError):
+        return {}
     return found
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
+def requests_in(folder: Path) -> list[EndedRequest]:
+    """Return all requests that clients have written down."""
+    texts = [path.read_text() for path in folder.glob("requests-*.jsonl")]
+    lines = [line for text in texts for line in text.splitlines(keepends=True)]
+    return histories.read_requests(json.loads(line) for line in lines if line[-1] == "\n")

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+CONFIGURATION = "frontdoor.toml"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 40.0
 """Longer than the front door drains."""
@@ -126,18 +127,30 @@ class Stage:
 
     def front_door(self, configuration: str) -> tuple[Child, str, str]:
         """Start the front door; returns it, its public and its admin URL."""
-        path = self.folder / "frontdoor.toml"
-        path.write_text(configuration)
-        listen = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
-        child = self.start("frontdoor", [*FRONTDOOR, "serve", "--config", str(path), *listen])
+        (self.folder / CONFIGURATION).write_text(configuration)
+        child = self.start("frontdoor", self._serve())
         public, admin = child.listening(2)[:2]
         return child, public, admin
 
+    def successor(self, name: str) -> Child:
+        """Start the front door that takes the place of the one that serves now."""
+        child = self.start(name, [*self._serve(), "--take-over"])
+        child.listening(2)
+        return child
+
+    def _serve(self) -> list[str]:
+        path = self.folder / CONFIGURATION
+        listen = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+        return [*FRONTDOOR, "serve", "--config", str(path), *listen]
+
     def locust(self, options: Sequence[str], timeout_s: float) -> int:
         """Run Locust to its end; returns its exit code."""
-        child = self.start("locust", [*LOCUST, *options])
+        return self.end_of(self.start("locust", [*LOCUST, *options]), timeout_s)
+
+    def end_of(self, child: Child, timeout_s: float) -> int:
+        """Wait until a process has ended by itself; returns its exit code."""
         if not wait_for(lambda: child.ended, timeout_s):
-            raise BrokenError(f"locust was still running after {timeout_s:.0f} s")
+            raise BrokenError(f"{child.name} was still running after {timeout_s:.0f} s")
         return self.stop(child)
 
 

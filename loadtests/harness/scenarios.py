@@ -57,6 +57,8 @@ class LoadScenario:
     rate: float = 0.0
     leaves: bool = False
     """Whether clients hang up."""
+    restarts: int = 0
+    """How often another process takes the front door's place meanwhile."""
     levels: tuple[int, ...] = (0,)
     """One run for each; above 0 the engines begin it asleep, that deep."""
     routes: dict[str, str] = field(default_factory=dict)
@@ -102,6 +104,13 @@ SCENARIOS = {
         seconds=60,
         hold="exp:0.3",
         leaves=True,
+    ),
+    "restart": LoadScenario(
+        locustfile="streaming.py",
+        engines=(StandInEngine("text", slots=8, cap=6, queue=64),),
+        users=20,
+        seconds=20,
+        restarts=3,
     ),
     "soak": LoadScenario(
         locustfile="soak.py",

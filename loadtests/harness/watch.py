@@ -32,6 +32,7 @@ class Watch:
     """A thread that looks once a second."""
 
     pid: int
+    """Whom to look at; may change."""
     admin: str
     looks: list[Look] = field(default_factory=list)
     in_vain: int = 0

@@ -19,7 +19,7 @@ from locust import events
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtests.lib import arrivals, checks, objectives
+from loadtests.lib import arrivals, checks, doors, objectives
 from loadtests.lib.hooks import fire, on
 from loadtests.lib.samples import Samples, digest
 
@@ -43,6 +43,7 @@ def add_options(parser: Any) -> None:
     add("--seed", type=int, default=1, help="of everything that is drawn")
     add("--real", action="store_true", help="engines are no stand-ins: do not count their tokens")
     add("--admin", default="http://127.0.0.1:8010", help="the front door's admin listener")
+    add("--doors", default="", help="file with a JSON list of front doors, instead of --host")
     add("--level", type=int, default=1, help="wake-storm: how deep the engines sleep at first")
     add("--slo", default="", help="objectives, as in waited_p95_s=2.5,refused_share=0.02")
     add("--out", default="", help="folder for summary.json and exact.csv")
@@ -74,7 +75,7 @@ def _make_folder(path: str) -> None:
     Path(path).mkdir(parents=True, exist_ok=True)
 
 
-CHECKS = checks.CHECKS | {"--out": _make_folder}
+CHECKS = checks.CHECKS | {"--out": _make_folder, "--doors": doors.read_doors}
 
 
 def _report(data: dict[str, Any], **_: Any) -> None:

@@ -19,6 +19,7 @@ from locust.runners import STATE_CLEANUP, STATE_STOPPED, STATE_STOPPING, WorkerR
 
 from loadtests.lib import arrivals, holds
 from loadtests.lib.dialects import ClientCall
+from loadtests.lib.doors import Doors
 from loadtests.lib.hooks import on
 from loadtests.lib.run import done, samples, show
 from loadtests.lib.visits import Measurement, client_of, visit
@@ -62,7 +63,19 @@ class Caller(User):
         runner = environment.runner
         self.worker = runner.worker_index if isinstance(runner, WorkerRunner) else 0
         self.rng = random.Random(f"{self.options.seed} {self.worker} {self.number}")
-        self.client: HTTPClient = client_of(environment.host or self.host or HOST)
+        self.doors = Doors(Path(self.options.doors)) if self.options.doors else None
+        self._clients: dict[str, HTTPClient] = {}
+        urls = self.doors and self.doors.urls
+        own = urls[self.number % len(urls)] if urls else environment.host or self.host or HOST
+        self.turn_to(own)
+
+    def turn_to(self, door: str) -> None:
+        """Ask this front door from now on."""
+        self.door = door
+        client = self._clients.get(door)
+        if client is None:
+            client = self._clients[door] = client_of(door)
+        self.client: HTTPClient = client
 
     def on_start(self) -> None:
         """Find out which dialects there are."""
@@ -87,7 +100,8 @@ class Caller(User):
         except Exception as error:  # noqa: BLE001 - the run has to end, and to fail
             samples.failures[f"{type(error).__name__}: {error}"] += 1
         finally:
-            self.client.close()
+            for client in self._clients.values():
+                client.close()
         done(self.environment)
         raise StopUser
 

@@ -20,6 +20,9 @@ from loadtests.lib.dialects import PATHS, ClientCall, is_answer, reason_of, unde
 
 Kind = Literal["served", "refused", "left", "failed"]
 
+NOBODY = "nobody listens"
+"""The outcome where no request was sent, because there was no connection."""
+
 NETWORK_TIMEOUT_S = 300.0
 CONNECTIONS = 4096
 REFUSALS = (503, 529)
@@ -32,6 +35,8 @@ class Measurement:
     kind: Kind = "failed"
     outcome: str = "no answer"
     """`200`, `503 queue_full`, `left queued`, or what failed."""
+    request_id: str = ""
+    """The front door's name for it; none without the head of an answer."""
     waited_s: float = 0.0
     """Time in the queue, as the front door tells it."""
     head_s: float | None = None
@@ -83,6 +88,8 @@ def visit(
         if timeout is not leaving:
             raise
         seen.kind, seen.outcome = "left", f"left {_phase(seen)}"
+    except ConnectionRefusedError:
+        seen.outcome = NOBODY
     except (OSError, HTTPParseError, TruncatedError, ValueError) as error:
         seen.kind = "failed"
         seen.outcome = f"{type(error).__name__}: {error}"
@@ -110,6 +117,7 @@ def _converse(
     response = client.request("POST", PATHS[call.surface], call.body(), call.headers)
     try:
         seen.head_s = monotonic() - due_s
+        seen.request_id = str(response.get("X-Request-Id") or "")
         waited_ms = response.get("X-Frontdoor-Wait-Ms")
         seen.waited_s = int(waited_ms) / 1000 if isinstance(waited_ms, str) else 0.0
         if response.status_code != 200:
