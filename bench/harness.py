@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -63,7 +63,10 @@ def configuration(
 class FrontDoor:
     """A front door in a process of its own; it can be stopped, killed and started again."""
 
-    def __init__(self, folder: Path, text: str) -> None:
+    def __init__(
+        self, folder: Path, text: str, environment: Mapping[str, str] = ENVIRONMENT
+    ) -> None:
+        self._environment = environment
         self.log = folder / "frontdoor.log"
         self._file = folder / "frontdoor.toml"
         self._file.write_text(text)
@@ -79,7 +82,7 @@ class FrontDoor:
                     *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
                 ],
                 cwd=ROOT,
-                env=ENVIRONMENT,
+                env=self._environment,
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
