@@ -1,6 +1,7 @@
 """Memory of the front door for each client that waits in its queue, and for each open stream.
 
 Resident memory of its process before, and with all clients there; the clients are in this process.
+Open streams are measured in aiohttp's bare proxy, too.
 """
 
 import argparse
@@ -13,10 +14,13 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from bench.harness import FrontDoor, rss_kib, running, start_engine
+from bench.harness import FrontDoor, Process, rss_kib, running, start_engine
+from bench.other_proxies import start_peer
 from bench.proxy import MESSAGE, request
 
 TARGETS_KIB = {"queued client": 64.0, "open stream": 128.0}
+MOST_OF_AIOHTTPS = 1.0
+"""What an open stream may take at most, as a share of what it takes in aiohttp's proxy."""
 SETTLE_S = 1.0
 CONFIGURATION = """[server]
 [surfaces]
@@ -56,19 +60,21 @@ async def crowd(
     return [writer for _, writer in writers]
 
 
-async def cost_kib(door: FrontDoor, clients: int, payload: bytes, *, answered: bool) -> float:
-    """Return the memory for each client while all are there."""
-    process, port = door.process, door.port
+async def cost_kib(
+    process: Process, port: int, clients: int, payload: bytes, *, admin: str, answered: bool
+) -> float:
+    """Return the memory for each client while all are there; `admin` empty: it has no status."""
     warm = await crowd(port, 50, payload, answered=answered)
     await asyncio.sleep(SETTLE_S)
     before = rss_kib(process)
     writers = await crowd(port, clients, payload, answered=answered)
     await asyncio.sleep(SETTLE_S)
     grown = rss_kib(process) - before
-    upstreams = await asyncio.to_thread(upstreams_of, door.admin)
-    there = upstreams["open"]["in_flight"] if answered else upstreams["held"]["queued"]
-    if there < clients:
-        raise SystemExit(f"only {there} of {clients} clients are where they should be: {upstreams}")
+    if admin:
+        upstreams = await asyncio.to_thread(upstreams_of, admin)
+        there = upstreams["open"]["in_flight"] if answered else upstreams["held"]["queued"]
+        if there < clients:
+            raise SystemExit(f"only {there} of {clients} clients are there: {upstreams}")
     for writer in (*warm, *writers):
         writer.close()
     await asyncio.sleep(SETTLE_S)
@@ -86,7 +92,19 @@ def measure(clients: int, payload: bytes, *, answered: bool) -> float:
         held, streaming = ports
         door = FrontDoor(Path(name), CONFIGURATION.format(held=held, open=streaming))
         processes.append(door.process)
-        return asyncio.run(cost_kib(door, clients, payload, answered=answered))
+        return asyncio.run(
+            cost_kib(door.process, door.port, clients, payload, admin=door.admin, answered=answered)
+        )
+
+
+def measure_aiohttp(clients: int, payload: bytes) -> float:
+    """Return the memory for each open stream of aiohttp's proxy that has seen no other client."""
+    with tempfile.TemporaryDirectory() as name, running() as processes:
+        engine, streaming = start_engine(1000, 2000)
+        processes.append(engine)
+        process, port = start_peer("aiohttp", streaming, Path(name))
+        processes.append(process)
+        return asyncio.run(cost_kib(process, port, clients, payload, admin="", answered=True))
 
 
 def main() -> int:
@@ -107,7 +125,14 @@ def main() -> int:
             f"{options.clients} x {what}: {kib:.1f} KiB each, of a body of {len(MESSAGE)} bytes "
             f"(target <= {TARGETS_KIB[what]:.0f} KiB) {'ok' if met else 'MISSED'}"
         )
-    return 0 if ok else 1
+    theirs = measure_aiohttp(options.clients, request(stream=True))
+    ratio = opened / theirs
+    met = ratio <= MOST_OF_AIOHTTPS
+    print(
+        f"the same with aiohttp: {theirs:.1f} KiB each; front door / aiohttp {ratio:.2f} "
+        f"(target <= {MOST_OF_AIOHTTPS:g}) {'ok' if met else 'MISSED'}"
+    )
+    return 0 if ok and met else 1
 
 
 if __name__ == "__main__":

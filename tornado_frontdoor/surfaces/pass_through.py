@@ -10,7 +10,6 @@ judged, by its frames and not by what may stand inside of a text:
 """
 
 import re
-from collections import deque
 from json import dumps, loads
 
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
@@ -32,6 +31,7 @@ _ERROR = re.compile(rb'(?:\A|[\r\n])data: ?\{"error"')
 _FINISH = re.compile(rb'"finish_reason": ?"')
 _FINISH_BYTES = 17
 """The most of it that a piece can end with."""
+_TAIL_PIECES = 4
 _ABORT = re.compile(rb'"finish_reason": ?"abort"')
 
 
@@ -46,7 +46,7 @@ class PassThrough:
         self._streams = False
         self._encoded = False
         # The last pieces hold what tells how a stream ended; older ones are never looked at again.
-        self._tail: deque[bytes] = deque(maxlen=4)
+        self._tail: list[bytes] = []
         self._pieces = 0
         self._finishes = 0
         self._seen = b""
@@ -90,6 +90,8 @@ class PassThrough:
         else:
             self._pieces += 1
             self._tail.append(chunk)
+            if self._pieces > _TAIL_PIECES:
+                del self._tail[0]
         return chunk
 
     def end(self) -> Ending:
@@ -113,7 +115,7 @@ class PassThrough:
             )
         if not self._streams or self._path not in (CHAT, COMPLETIONS):
             return Ending(Outcome.SERVED)
-        if self._pieces > (self._tail.maxlen or 0):
+        if self._pieces > _TAIL_PIECES:
             tail = b"." + tail  # its first line may have begun before
         if error := _ERROR.search(tail):
             told = _shown(tail[error.end() - len(b'{"error"') :])
