@@ -5,7 +5,6 @@ closed (which lets the next one in), then the client is told, then the line is w
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Mapping
 from http import HTTPStatus
 from time import monotonic
@@ -85,7 +84,7 @@ class ProxiedRequest:
         self.in_stream = False
         """Whether its client is told its place inside of its stream; set before `enter`."""
         self._early: EarlyStream | None = None
-        self._tail: deque[bytes] = deque(maxlen=TAIL_PIECES)
+        self._tail: list[bytes] = []
         self._silent_since_s = 0.0
         self._keep_alive_timer: asyncio.TimerHandle | None = None
         self.record = record
@@ -223,7 +222,10 @@ class ProxiedRequest:
         if record.first_byte_s is None:
             record.first_byte_s = monotonic() - record.arrived_s
             self._client.on_drained = self._resume
-        self._tail.append(chunk)
+        tail = self._tail
+        tail.append(chunk)
+        if len(tail) > TAIL_PIECES:
+            del tail[0]
         data = self._translator.data(chunk)
         if self._keep_alive_timer is not None:
             self._silent_since_s = monotonic()
