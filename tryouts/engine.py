@@ -10,6 +10,8 @@ Usage:
   bin/tryout llama URL [--model NAME]
   bin/tryout several FIRST SECOND [--model NAME]
   bin/tryout tune [--seconds S] [--traces DIR]
+  bin/tryout model URL [--model NAME] [--slots N] [--batched N] [--drafts K]
+  bin/tryout foretell URL [--model NAME] [--rounds N]
   bin/tryout (-h | --help)
 
 `engine` puts a front door with cap 2 and a line of 2 before the engine at URL (vLLM, llama.cpp or
@@ -53,7 +55,21 @@ streams. What the engines run is read from their own gauges.
 (Azure, ServeGen) and for a log of `bin/loadtest mixed` is served before a stand-in of that profile,
 measured by Locust for S seconds each, and held to the objectives and to the simulated interval.
 
+`model` holds the simulated engine against the vLLM at URL, by what that was started with (nobody
+else should use it): with a small KV cache (`--num-gpu-blocks-override 65 --block-size 32`)
+preemptions, order of ends and waits inside; with prefix caching what is found of a prompt that was
+read before; with `--max-num-batched-tokens N` what others make while a long prompt is read; with K
+drafts the steps that answers take.
+
+`foretell` puts a front door with cap 2, 4 and 6 before a vLLM of at least 8 sequences, in turns, N
+rounds of half a minute each; fits the log of cap 2 and holds those of 4 and 6 against it. A busy
+machine is not one engine: `--worker-extension-cls tryouts.vllm_pace.Pace` gives it a steady pace.
+
 Options:
+  --slots N          Its --max-num-seqs. [default: 8]
+  --batched N        Its --max-num-batched-tokens. [default: 2048]
+  --drafts K         Drafts in a step, where it speculates. [default: 0]
+  --rounds N         Rounds of each cap. [default: 8]
   --folder DIR       Where clients are installed and kept; else in a temporary folder.
   --only WORD        Only clients with this in their name.
   --write FILE       Where to write the table.
@@ -75,9 +91,10 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import openai
 from docopt import docopt
@@ -87,6 +104,8 @@ from bench.harness import FrontDoor, configuration
 from tryouts.claude_code import try_claude_code
 from tryouts.clients import try_clients
 from tryouts.cooling import try_cooling
+from tryouts.engine_details import try_details
+from tryouts.foretold import try_foretold
 from tryouts.llama import try_llama
 from tryouts.messages import try_messages
 from tryouts.several import try_several
@@ -99,6 +118,8 @@ RUNNING = re.compile(
 WAITING = re.compile(
     r"^(?:vllm:num_requests_waiting|llamacpp:requests_deferred)(?:\{\S*)? (\S+)", re.MULTILINE
 )
+OF_THE_SIMULATOR = ("model", "foretell", "tune")
+SIZES = ("slots", "batched", "drafts")
 failures: list[str] = []
 
 
@@ -248,11 +269,25 @@ def try_engine(url: str, model: str) -> None:
         say(f"at rest: {status['in_flight']} in flight, {status['queued']} queued", holds=at_rest)
 
 
+def beside_the_simulator(arguments: Mapping[str, Any], url: str, model: str) -> None:
+    """Hold what the simulator says against what is measured."""
+    if arguments["model"]:
+        slots, budget, drafts = (int(arguments[f"--{name}"]) for name in SIZES)
+        try_details(say, url, model, slots=slots, budget=budget, drafts=drafts)
+    elif arguments["foretell"]:
+        try_foretold(say, url, model, int(arguments["--rounds"]))
+    else:
+        seconds, traces = float(arguments["--seconds"]), arguments["--traces"]
+        try_tuned(say, seconds, traces and Path(traces), mixed_log(seconds))
+
+
 def main() -> int:
     """Run the named tryout."""
     arguments = docopt(__doc__ or "")
     url, model = (arguments["URL"] or "").rstrip("/"), arguments["--model"]
-    if arguments["engine"]:
+    if any(arguments[name] for name in OF_THE_SIMULATOR):
+        beside_the_simulator(arguments, url, model)
+    elif arguments["engine"]:
         try_engine(url, model)
     elif arguments["messages"]:
         try_messages(say, url, model)
@@ -266,9 +301,6 @@ def main() -> int:
     elif arguments["clients"]:
         more = (arguments["--folder"], arguments["--only"], arguments["--write"])
         try_clients(say, url or None, model, *more)
-    elif arguments["tune"]:
-        seconds, traces = float(arguments["--seconds"]), arguments["--traces"]
-        try_tuned(say, seconds, traces and Path(traces), mixed_log(seconds))
     elif arguments["vllm"]:
         try_vllm(say, url, model, arguments["--restart"])
     else:

@@ -63,16 +63,21 @@ def engine_options(options: OptionParser) -> EngineTest | None:
 
 def validate_engine(test: EngineTest, plan: Plan, *, json: bool) -> int:
     """Hold a fitted engine against a run of it; returns 1 when a value is wrong, else 0."""
-    try:
-        fit = calibrate(test.fitted, test.fitted[0].stem, None)
-        found = _compared(fit, test, plan)
-    except TraceError as error:
-        raise UsageError([f"--engine: {error}"]) from None
+    fit, found = fit_and_compare(test, plan)
     if json:
         print(as_json({"values": [asdict(value) for value in found], "fitted": fit.facts}))
     else:
         _page(found, test, fit)
     return 0 if all(value.right for value in found) else 1
+
+
+def fit_and_compare(test: EngineTest, plan: Plan) -> tuple[Fit, list[EngineValue]]:
+    """Return the fit and what it foretells beside what was measured; raises UsageError."""
+    try:
+        fit = calibrate(test.fitted, test.fitted[0].stem, None)
+        return fit, _compared(fit, test, plan)
+    except TraceError as error:
+        raise UsageError([f"--engine: {error}"]) from None
 
 
 def _compared(fit: Fit, test: EngineTest, plan: Plan) -> list[EngineValue]:
