@@ -26,8 +26,11 @@ Say = Callable[..., None]
 CAPS = (2, 4, 6)
 SLOTS, QUEUE, TIMEOUT_S = 8, 8, 30
 PROMPT_TOKENS, OUTPUT_TOKENS = (16, 96), (16, 80)
-LOAD = 0.9
-"""Of what the engine makes with four at once: too much for the smallest cap, and enough to wait."""
+LOAD = 0.95
+"""Of what the engine makes with four at once: enough to wait."""
+LOAD_FITTED = 0.6
+"""Of what it makes with as many as the smallest cap: with them all the time, nothing would tell how
+speed falls with the batch."""
 PILOT_S = 15.0
 ROUND_S = 30.0
 PATIENCE_S = 300.0
@@ -96,8 +99,11 @@ def round_of(url: str, model: str, rate: float, seconds: float, seed: int) -> in
 def try_foretold(say: Say, url: str, model: str, rounds: int) -> None:
     """Measure three caps in turns, fit the smallest, and hold the others against it."""
     out = ROOT / "var" / "tryouts" / "foretold"
-    rate = LOAD * tokens_per_s(url, model, 4) / (sum(OUTPUT_TOKENS) / 2)
-    say(f"{rate:.2f} requests a second, {rounds} rounds of {ROUND_S:g} s for each cap")
+    small, large = (tokens_per_s(url, model, together) for together in CAPS[:2])
+    mean = sum(OUTPUT_TOKENS) / 2
+    rates = dict.fromkeys(CAPS, LOAD * large / mean) | {CAPS[0]: LOAD_FITTED * small / mean}
+    told = ", ".join(f"{rate:.2f}" for rate in rates.values())
+    say(f"{told} requests a second, {rounds} rounds of {ROUND_S:g} s for each cap")
     logs: dict[int, Path] = {}
     with ExitStack() as stack:
         doors = {}
@@ -111,7 +117,7 @@ def try_foretold(say: Say, url: str, model: str, rounds: int) -> None:
         for number in range(rounds):
             turns = CAPS if number % 2 else CAPS[::-1]
             for cap in turns:
-                sent = round_of(doors[cap].public, model, rate, ROUND_S, 100 * number + cap)
+                sent = round_of(doors[cap].public, model, rates[cap], ROUND_S, 100 * number + cap)
                 print(f"    round {number + 1}, cap {cap}: {sent} requests", flush=True)
     for cap in CAPS:
         judge(say, logs[CAPS[0]], logs[cap], cap)

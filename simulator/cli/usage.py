@@ -209,7 +209,7 @@ scheduled_ts, first_token_ts, last_token_ts, which gives token and prompt times.
 Several logs of one engine are fitted as one: logs of two caps tell far more than one.
 
 With --probe an idle engine is measured instead: 1, 2, 4 and 8 requests at once, in two minutes at
-most. It asks before it begins.
+most. It asks before it begins. How much its KV cache holds is asked, where it tells (vLLM).
 
 Options:
   --upstream KEY            Whose requests, where the log has several upstreams.

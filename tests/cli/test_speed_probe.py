@@ -10,7 +10,9 @@ from urllib.request import urlopen
 
 import pytest
 
+from simulator.traffic.engine_details import EngineDetails
 from simulator.traffic.service_profiles import ServiceProfile, read_profile
+from tornado_frontdoor.cli.speed_probe import memory_of
 
 COMMAND = (sys.executable, "-m", "tornado_frontdoor.cli")
 
@@ -62,6 +64,28 @@ def test_engine_is_measured_in_its_time_and_the_profile_is_written(engine, tmp_p
     assert profile.seen_batch > 1.2
     assert "4 at once" in done.stderr
     assert "a probe of vLLM" in profile.source
+
+
+TOLD = (
+    'vllm:num_preemptions_total{engine="0"} 0.0\n'
+    'vllm:cache_config_info{_block_size_resolved="True",block_size="16",cache_dtype="auto",'
+    'enable_prefix_caching="%s",kv_cache_size_tokens="%s",num_gpu_blocks="%s"} 1.0\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "memory"),
+    [
+        (TOLD % ("True", "52400", "3276"), EngineDetails(kv_tokens=52400.0)),
+        (TOLD % ("False", "", "100"), EngineDetails(kv_tokens=1600.0, prefix_caching=False)),
+        (TOLD % ("True", "", "None"), None),
+        (TOLD % ("True", "0", "0"), None),
+        ("llamacpp:requests_processing 0", None),
+        ("", None),
+    ],
+)
+def test_memory_is_what_vllm_says_in_its_metrics(metrics, memory):
+    assert memory_of(metrics) == memory
 
 
 def test_address_without_an_engine_is_one_line_and_exit_code_2():

@@ -214,13 +214,20 @@ def test_a_profile_keeps_them(tmp_path: Path):
             read_profile(file)
 
 
-def test_tune_says_where_memory_binds_and_shows_what_it_costs(capsys: pytest.CaptureFixture[str]):
+def test_tune_says_where_memory_binds_and_shows_what_it_costs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     command = [
         *("tune", "--slots", "8", "--service", "profile:dense-32b-2xa100", "--rate", "0.2"),
         *("--kv-tokens", "6000", "--tokens", "1024,256", "--requests", "300", "--jobs", "1"),
         *("--queue", "8,16", "--timeout", "60", "--slo", "lost_share=0.2", "--headroom", "0"),
     ]
-    assert main([*command, "--gpu-cost", "3.6"]) == 0
+    page = tmp_path / "report.html"
+    assert main([*command, "--gpu-cost", "3.6", "--html", str(page)]) == 0
+    drawn = page.read_text()
+    assert "KV memory binds at cap 5" in drawn
+    assert re.search(r"preempted 0\.\d+, cost/1000 \d", drawn)
+    assert "cost of a thousand served" in drawn
     told = " ".join(capsys.readouterr().out.replace("#", "").split())
     assert "KV memory binds at cap 5: a running request of this traffic holds 1,28" in told
     assert told.count("KV memory binds") == 1

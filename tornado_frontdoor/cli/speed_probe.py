@@ -4,14 +4,17 @@ Rule 1: it asks before it sends anything, as an engine in use would be slowed do
         would be wrong.
 Rule 2: 1, 2, 4 and 8 requests at once, never more than the engine has slots; prompts begin with
         words that never came before, or a prefix cache would read them for nothing.
+Rule 3: what memory it has is asked rather than measured, where it tells (vLLM does).
 """
 
 import json
 import random
+import re
 import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.request import Request
@@ -22,14 +25,17 @@ from simulator.cli.commands import tell_fit
 from simulator.cli.option_parser import UsageError
 from simulator.study.calibrate import FEWEST, fit_benchmarks
 from simulator.traffic.benchmarks import Timings
+from simulator.traffic.engine_details import EngineDetails
+from simulator.traffic.service_profiles import ServiceProfile
 from simulator.traffic.tables import TraceError
-from tornado_frontdoor.cli.engine_survey import Unasked, survey
+from tornado_frontdoor.cli.engine_survey import MOST_BYTES, Unasked, survey
 from tornado_frontdoor.cli.straight import STRAIGHT
 
 LEVELS = (1, 2, 4, 8)
 WHOLE_S = 110.0
 """For all levels together; what is under way then is waited for."""
 REQUEST_TIMEOUT_S = 60.0
+CACHE = "vllm:cache_config_info{"
 PROMPT_WORDS = (20, 100, 400)
 ANSWER_TOKENS = (16, 48, 96)
 
@@ -66,7 +72,33 @@ def run(given: Mapping[str, Any]) -> int:
         )
     except TraceError as error:
         raise UsageError([f"--probe: {error}: ask for more --seconds"]) from None
+    if isinstance(fit.profile, ServiceProfile) and (details := memory_of(_metrics(url))):
+        fit = replace(fit, profile=replace(fit.profile, details=details))
     return tell_fit(fit, given)
+
+
+def memory_of(metrics: str) -> EngineDetails | None:
+    """Return what vLLM says of its KV cache in its metrics; None where nothing is said."""
+    line = next((one for one in metrics.splitlines() if one.startswith(CACHE)), "")
+    told = dict(re.findall(r'(\w+)="([^"]*)"', line))
+    try:
+        block = int(told["block_size"])
+        # Releases before 2026 tell blocks alone.
+        tokens = int(told.get("kv_cache_size_tokens") or block * int(told["num_gpu_blocks"]))
+    except (KeyError, ValueError):
+        return None
+    if block < 1 or tokens < 1:
+        return None
+    caching = told.get("enable_prefix_caching") != "False"
+    return EngineDetails(kv_tokens=float(tokens), kv_block_tokens=block, prefix_caching=caching)
+
+
+def _metrics(url: str) -> str:
+    try:
+        with STRAIGHT.open(f"{url}/metrics", timeout=REQUEST_TIMEOUT_S) as answer:
+            return str(answer.read(MOST_BYTES).decode(errors="replace"))
+    except (OSError, HTTPException, ValueError):
+        return ""
 
 
 def _ask(url: str, kind: str, levels: list[int], seconds: float, *, yes: bool) -> None:
