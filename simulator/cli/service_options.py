@@ -111,6 +111,7 @@ def logged_service(options: OptionParser, log: AccessLog) -> tuple[Service, Rows
             service,
             slowdown=fit.slowdown,
             slowdown_error=fit.error,
+            slowdown_draws=fit.draws,
             fitted_batch=fit.batch_mean,
             seen_batch=fit.batch_max,
         )
@@ -149,6 +150,8 @@ def _service_law(text: str) -> Service:
             slowdown=profile.slowdown,
             source=profile.source,
             slowdown_error=profile.slowdown_error,
+            slowdown_draws=profile.slowdown_draws,
+            level_error=profile.seconds_error,
             fitted_batch=profile.in_service_mean,
             seen_batch=profile.seen_batch,
         )

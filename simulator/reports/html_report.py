@@ -15,7 +15,7 @@ from simulator.model.checked_gate import Entry
 from simulator.model.records import Metrics, Records
 from simulator.reports.json_document import parameters
 from simulator.reports.svg import Curve, Dot, Frame, drawn
-from simulator.reports.terminal import ROWS, asked_columns, number
+from simulator.reports.terminal import ROWS, asked_columns, interval, number
 from simulator.reports.tune_text import admission_table, grounds, reasons, toml_text
 from simulator.study.request import StudyRequest
 from simulator.study.tune import Trial, Tuned
@@ -189,14 +189,14 @@ def _numbers(best: Trial | None, observed: Metrics | None) -> Iterable[str]:
     estimates = best.today.estimates()
     stressed = None if best.stressed is None else best.stressed.estimates()
     yield "<h2>The recommended point</h2>"
-    yield "<table><tr><th></th><th>today</th><th>± (95 %)</th>"
+    yield "<table><tr><th></th><th>today</th><th>95 %</th>"
     yield "<th>with the headroom</th>" if stressed else ""
     yield ("<th>in the log, as it was</th>" if observed else "") + "</tr>"
     for label, name in ROWS:
         if name not in estimates:
             continue
         value = estimates[name]
-        cells = [number(name, value.mean), number(name, value.ci95)]
+        cells = [number(name, value.mean), interval(name, value)]
         if stressed:
             cells.append(number(name, stressed[name].mean))
         if observed:

@@ -126,8 +126,9 @@ def metrics_document(result: Result) -> dict[str, dict[str, float | None]]:
 
 
 def estimate_document(value: Estimate) -> dict[str, float | None]:
-    """Return one estimate."""
-    return {"mean": value.mean, "ci95": value.ci95}
+    """Return one estimate; the ends where its interval is lopsided."""
+    ends = {} if value.ends is None else {"low": value.low, "high": value.high}
+    return {"mean": value.mean, "ci95": value.ci95, **ends}
 
 
 def load_document(scenario: Scenario) -> dict[str, object]:

@@ -84,7 +84,10 @@ def number(name: str, value: float | None) -> str:
 
 
 def interval(name: str, value: Estimate) -> str:
-    """Return the half-width of a metric's interval with its unit."""
+    """Return the half-width of a metric's interval with its unit, or its ends where lopsided."""
+    if value.ends is not None:
+        low, high = (number(name, end) for end in value.ends)
+        return f"{low.removesuffix(' s').removesuffix(' %')} to {high}"
     return "" if value.ci95 is None else f"± {number(name, value.ci95)}"
 
 
@@ -107,6 +110,9 @@ def simulate_page(
                 cells.append(number(name, exact[name]) if name in exact else "")
             table.add_row(*cells)
     console.print(table)
+    if scenario.keys:
+        console.print()
+        console.print(_keys(scenario, estimates))
     console.print()
     console.print(_bars(estimates))
     if scenario.terminating:
@@ -136,6 +142,19 @@ def _value(value: object) -> str:
     if isinstance(value, list):
         return ",".join(_value(part) for part in value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _keys(scenario: Scenario, estimates: Mapping[str, Estimate]) -> Table:
+    table = Table(title="By key", title_justify="left", show_edge=False)
+    for column in ("", *("served", "95 %", "wait, mean", "95 %", "wait, p95", "95 %")):
+        table.add_column(column, justify="right" if column else "left")
+    for key in scenario.keys:
+        cells: list[str] = []
+        for name in ("served_share", "wait_mean_s", "wait_p95_s"):
+            value = estimates[f"{name}[{key.name}]"]
+            cells += [number(name, value.mean), interval(name, value)]
+        table.add_row(key.name, *cells)
+    return table
 
 
 def _bars(estimates: Mapping[str, Estimate]) -> Table:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from simulator.study.occupancy import Occupancy
 from simulator.study.token_fit import fit_together
@@ -29,6 +30,8 @@ KEPT = 400
 FEWEST = 20
 """Requests below which a fit says nothing."""
 HIGHEST_SLOWDOWN = 4.0
+TRIED = np.concatenate([np.linspace(0.0, 0.5, 21), np.geomspace(0.55, HIGHEST_SLOWDOWN, 11)])
+DRAWS = 40
 BLOCKS = 20
 """In which a log's requests are taken for independent: each is longer than a busy time."""
 
@@ -77,6 +80,8 @@ class SecondsFit:
     slowdown: float
     error: float
     """Standard error."""
+    draws: tuple[float, ...]
+    """Slowdowns that the logs leave open, evenly spread over what they may be, in order."""
     batch_mean: float
     batch_max: float
     alone: tuple[Floats, ...]
@@ -110,10 +115,27 @@ def fit_company(logs: Sequence[AccessLog], source: str) -> SecondsFit:
     return SecondsFit(
         slowdown,
         min(error, HIGHEST_SLOWDOWN),
+        _left_open(moments),
         float(company.mean()),
         float(company.max()),
         tuple(span.alone(slowdown) for span in spans),
     )
+
+
+def _left_open(moments: Callable[[float], tuple[float, float]]) -> tuple[float, ...]:
+    """Return slowdowns spread evenly over what the true one may be.
+
+    At the true one the moment is 0 but for chance, so how many standard errors it is away says how
+    sure a slowdown is too small or too large. That is as lopsided as the log makes it: a slowdown
+    of several times the fitted one may be as likely as none at all.
+    """
+    away = []
+    for tried in TRIED:
+        moment, error = moments(float(tried))
+        away.append(moment / error if error else 0.0)
+    falling = np.minimum.accumulate(away)
+    targets = ndtri((np.arange(DRAWS) + 0.5) / DRAWS)
+    return tuple(float(each) for each in np.interp(targets, -falling, TRIED))
 
 
 def _error_of_mean(values: Floats) -> float:
@@ -214,6 +236,8 @@ def _fit_seconds(logs: Sequence[AccessLog], name: str, source: str) -> Fit:
         seconds=empirical(values),
         slowdown=fit.slowdown,
         slowdown_error=fit.error,
+        slowdown_draws=fit.draws,
+        seconds_error=_error_of_mean(alone) / float(alone.mean()) if alone.any() else 0.0,
         in_service_mean=fit.batch_mean,
         seen_batch=fit.batch_max,
     )

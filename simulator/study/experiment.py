@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from math import sqrt
+from math import isfinite
 from typing import Any, NamedTuple
 
 from simulator.model.checked_gate import CheckedGate, Entry
@@ -21,7 +21,8 @@ from simulator.model.gate_like import GateLike
 from simulator.model.records import Metrics, Records
 from simulator.model.run import SimulatedRun, new_gate
 from simulator.model.scenario import Scenario
-from simulator.study.statistics import Estimate, estimate
+from simulator.study.controls import Surplus, corrected, surplus_of
+from simulator.study.statistics import Estimate, Sample, estimate, estimate_of_one, is_share
 from simulator.traffic.streams import Streams
 from simulator.traffic.workload import Closed, Request, requests
 
@@ -38,6 +39,7 @@ class Replication(NamedTuple):
     counts: dict[str, int]
     metrics: Metrics
     timeline: Timeline
+    surplus: Surplus = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +77,18 @@ class Result:
 
     def estimate(self, metric: str) -> Estimate:
         """Return a metric with its interval."""
-        made = estimate(self.values(metric))
-        if made.ci95 is None or not self.uncertain_engine:
-            return made
-        return Estimate(made.mean, made.ci95 * sqrt(len(self.replications) + 1))
+        values = self.values(metric)
+        if self.uncertain_engine:
+            return estimate_of_one(values, shares=is_share(metric))
+        sample = self.sample(metric)
+        return estimate(values) if sample is None else Estimate(sample.mean, sample.ci95)
+
+    def sample(self, metric: str) -> Sample | None:
+        """Return what the replications say of a metric's mean; None: they do not say it."""
+        values = [value for value in self.values(metric) if value is not None and isfinite(value)]
+        if len(values) < max(2, len(self.replications)):
+            return None
+        return corrected(values, [each.surplus for each in self.replications])
 
     def estimates(self) -> dict[str, Estimate]:
         """Return every metric with its interval, in their order."""
@@ -139,7 +149,8 @@ def carry_out(task: Task) -> list[Replication]:
     done = []
     for number in task.numbers:
         records = replicate(task.scenario, task.plan, number)
-        done.append(Replication(records.counts(), records.metrics(), records.timeline))
+        surplus = surplus_of(task.scenario, Streams(task.plan.seed, number))
+        done.append(Replication(records.counts(), records.metrics(), records.timeline, surplus))
     return done
 
 

@@ -1,23 +1,28 @@
 """Whether a point keeps its limits, and how sure that is: the chance, limit by limit.
 
 Rule 1: a value that theory knows exactly is not judged by a sample.
-Rule 2: the chance is that of the true mean, given the replications: Student's t, and for shares
-        never surer than so many independent requests could make it.
+Rule 2: the chance is that of the true mean, given the replications: Student's t, mended where they
+        are lopsided, and for shares never surer than so many independent requests could make it.
 Rule 3: what never happened in n requests may still have a true share of about 3 / n.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, sqrt
 
-from scipy.special import stdtr
-
 from simulator.study.experiment import Result
-from simulator.study.statistics import standard_error
+from simulator.study.statistics import chance_at_most, is_share
 
 LARGER_IS_BETTER = frozenset(
     {"served_share", "goodput_per_s", "utilization", "awake_share", "kept_share", "kept_per_s"}
 )
+
+
+PERCENTILES_OFF = 25.0
+"""A percentile of n requests that follow each other is off by some 25 / n of itself on average, in
+every replication alike: as many of them as there may be do not know it better."""
+_PERCENTILE = re.compile(r"_p\d+_s$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +61,34 @@ def _judge(result: Result, name: str, limit: float, exact: float | None) -> Limi
         return LimitCheck(name, limit, None, keeps=False, chance=0.0, exact=False)
     sign = 1.0 if name in LARGER_IS_BETTER else -1.0
     keeps = sign * (mean - limit) >= 0
-    chance = float(keeps) if exact is not None else _chance(result, name, sign * (mean - limit))
+    chance = _chance(result, name, limit, sign * (mean - limit)) if exact is None else float(keeps)
     return LimitCheck(name, limit, mean, keeps, chance, exact is not None)
 
 
-def _chance(result: Result, name: str, margin: float) -> float:
+def _chance(result: Result, name: str, limit: float, margin: float) -> float:
     """Return the chance that the true mean is on the good side, `margin` being the distance."""
-    values = [value for value in result.values(name) if value is not None]
+    sample = result.sample(name)
     offered = result.counts().get("offered", 0)
-    if len(values) < 2:
+    if sample is None:
         return float(margin >= 0)
-    mean = sum(values) / len(values)
-    error = standard_error(values)
-    if name.endswith("_share") and offered:
-        if not any(values):
-            return 1 - exp(-abs(margin) * offered) if margin >= 0 else 0.0
-        error = max(error, sqrt(max(0.0, mean * (1 - mean)) / offered))
     if result.uncertain_engine:
-        error *= sqrt(len(values) + 1)  # of one engine, not of the mean of all it may be
-    if error == 0:
-        return float(margin >= 0)
-    return float(stdtr(len(values) - 1, margin / error))
+        values = [value for value in result.values(name) if value is not None]
+        return _chance_of_one(values, name, limit, offered)
+    least = 0.0
+    if is_share(name) and offered:
+        if sample.mean == 0:
+            return 1 - exp(-abs(margin) * offered) if margin >= 0 else 0.0
+        least = sqrt(max(0.0, sample.mean * (1 - sample.mean)) / offered)
+    elif _PERCENTILE.search(name) and offered:
+        least = abs(sample.mean) * PERCENTILES_OFF * len(result.replications) / offered
+    below = sample.chance_at_most(limit, least_error=least)
+    return 1 - below if name in LARGER_IS_BETTER else below
+
+
+def _chance_of_one(values: list[float], name: str, limit: float, offered: int) -> float:
+    """Return the chance that it is kept by the engine that there is, one of those it may be."""
+    shares = is_share(name)
+    # Of a share, an angle deviates by that much at least.
+    least = sqrt(len(values) / offered) / 2 if shares and offered else 0.0
+    below = chance_at_most(values, limit, shares=shares, least_deviation=least)
+    return 1 - below if name in LARGER_IS_BETTER else below

@@ -16,18 +16,26 @@ Rule 5: a recommendation that a smaller point may beat, or that may miss a limit
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite, nan, sqrt
+
+import numpy as np
+from scipy.special import stdtrit
 
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Result
 from simulator.study.limits import LimitCheck, judge
 from simulator.study.spending import Spending
 from simulator.study.statistics import Estimate, paired
+from simulator.traffic.distributions import Floats
 
 OBJECTIVES = ("lost_share", "latency_p95_s")
 """Minimised."""
 ALIKE_BY = ("lost_share", "wait_p95_s")
 DOUBT = 0.005
 """A chance below it, or above its complement, is taken for certain."""
+CLEAR = DOUBT / 6
+"""The same while replications are added: a point is looked at up to six times (`MOST` is five
+doublings), and who looks often enough sees what there is not."""
 
 Exact = Callable[[Scenario], Mapping[str, float]]
 Stress = Callable[[Sequence[Scenario]], Sequence[Result]]
@@ -122,13 +130,13 @@ def choose(
     best = next((at for at in order if chances[at] >= 0.5), None)
     before = order if best is None else order[: order.index(best)]
     rivals = [at for at in before if chances[at] > DOUBT]
-    eligible = [results[at] for at in order]
+    dominated = _dominated([results[at] for at in order])
+    pareto = {at for at, beaten in zip(order, dominated, strict=True) if not beaten}
     points = tuple(
         Point(
             scenario,
             result,
-            scenario.below_slots
-            and not any(_dominates(other, result) for other in eligible if other is not result),
+            at in pareto,
             judged[at],
             best is not None and at != best and _alike(result, results[best]),
             stressed.get(at),
@@ -173,7 +181,7 @@ class _Doubts:
         known, first = self.exact(scenario), len(result.replications)
         while True:
             judged = judge(result, self.slo, known)
-            if self.spending is None or not DOUBT < _chance(judged) < 1 - DOUBT:
+            if self.spending is None or not CLEAR < _chance(judged) < 1 - CLEAR:
                 return result, judged
             more = self.spending.more(scenario, result, first)
             if more is None:
@@ -204,17 +212,34 @@ def _stressed(
     return judged
 
 
-def _dominates(other: Result, result: Result) -> bool:
-    """Return whether `other` is nowhere shown to be worse and somewhere shown to be better."""
+def _dominated(results: Sequence[Result]) -> list[bool]:
+    """Return which results another one beats: nowhere shown to be worse, somewhere better."""
+    columns = [[_column(result, name) for name in OBJECTIVES] for result in results]
+    return [
+        any(_dominates(other, column) for other in columns if other is not column)
+        for column in columns
+    ]
+
+
+def _column(result: Result, name: str) -> Floats:
+    return np.array([nan if value is None else value for value in result.values(name)])
+
+
+def _dominates(others: Sequence[Floats], ours: Sequence[Floats]) -> bool:
     better = False
-    for name in OBJECTIVES:
-        difference = _difference(other, result, name)
-        if difference.mean is None:
+    for other, our in zip(others, ours, strict=True):
+        common = min(len(other), len(our))
+        differences = other[:common] - our[:common]
+        mean = float(differences.mean())
+        if not isfinite(mean):
             continue
-        margin = difference.ci95 or 0.0
-        if difference.mean > margin or (difference.mean > 0 and not difference.ci95):
+        margin = 0.0
+        if common > 1:
+            error = float(differences.std(ddof=1)) / sqrt(common)
+            margin = float(stdtrit(common - 1, 0.975)) * error
+        if mean > margin:
             return False
-        better = better or difference.mean < -margin
+        better = better or mean < -margin
     return better
 
 

@@ -198,6 +198,6 @@ def fit_together(logs: Sequence[Timings]) -> TokenFit:
         prompt_s,
         overhead_s,
         tuple(draws),
-        float(np.median(np.abs(modelled / whole.took_s - 1))),
+        float(np.median(np.abs(modelled - whole.took_s) / np.maximum(whole.took_s, 1e-9))),
         (float(whole.batch.min()), float(whole.batch.mean()), float(whole.batch.max())),
     )

@@ -21,7 +21,7 @@ from simulator.model.scenario import Scenario
 from simulator.study.capacity import Load, load_of
 from simulator.study.experiment import Plan, Result, experiment
 from simulator.study.limits import LimitCheck, judge
-from simulator.study.sweep import DOUBT, Exact, nothing_exact
+from simulator.study.sweep import CLEAR, DOUBT, Exact, nothing_exact
 
 QUEUES = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 FEWEST, MOST = 4, 32
@@ -212,10 +212,10 @@ class Search:
         result = self._replicated(world, FEWEST)
         while True:
             judged = judge(result, self.slo, exact)
-            clear = all(not DOUBT < each.chance < 1 - DOUBT for each in judged)
+            clear = all(not CLEAR < each.chance < 1 - CLEAR for each in judged)
             worst = min((each.chance for each in judged), default=1.0)
             done = len(result.replications)
-            if clear or worst <= DOUBT or done >= MOST or not world.random:
+            if clear or worst <= CLEAR or done >= MOST or not world.random:
                 return result, judged
             result = self._replicated(world, 2 * done)
 

@@ -1,11 +1,12 @@
 """How much work requests are, and how fast an engine does it."""
 
 from dataclasses import dataclass, replace
-from math import inf
+from math import exp, inf
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from simulator.traffic.distributions import Distribution, Floats
 from simulator.traffic.service_profiles import ServiceProfile
@@ -70,28 +71,41 @@ class Service:
     """Where the numbers come from, when they come from a file."""
     slowdown_error: float = 0.0
     """Standard error of a fitted slowdown; each replication then draws its own."""
+    slowdown_draws: tuple[float, ...] = ()
+    """What it draws from, where that is more than an error: evenly spread, in order."""
     seen_batch: float = inf
     """The largest number together in that log."""
     fitted_batch: float = 1.0
     """The mean number together in the log that `slowdown` was fitted to."""
+    level_error: float = 0.0
+    """Standard error of the seconds that requests took in that log, as a share of them."""
 
     @property
     def uncertain(self) -> bool:
         """Whether the engine's speed is known with an error, and each replication draws its own."""
-        return self.slowdown_error > 0 or bool(self.profile and self.profile.draws)
+        draws = self.profile is not None and self.profile.draws
+        return self.slowdown_error > 0 or self.level_error > 0 or bool(draws)
 
     def drawn(self, streams: Streams) -> "Service":
         """Return the service of one replication: as fast as the log leaves it open."""
         if not self.uncertain:
             return self
-        rng = streams.of(Purpose.MODEL)
         if self.profile is not None:
-            return replace(self, profile=self.profile.drawn(int(rng.integers(1 << 30))))
-        slowdown = max(0.0, self.slowdown + self.slowdown_error * float(rng.standard_normal()))
+            return replace(self, profile=self.profile.drawn(streams.turn(Purpose.MODEL)))
+        growth, level = streams.spread(Purpose.MODEL)
+        slowdown = self._slowdown_at(growth)
         # At the log's own batch requests take what they took, whatever the slowdown.
         others = self.fitted_batch - 1
         factor = (1 + self.slowdown * others) / (1 + slowdown * others)
-        return replace(self.slower(factor), slowdown=slowdown, slowdown_error=0.0)
+        factor *= exp(self.level_error * float(ndtri(level)))
+        return replace(self.slower(factor), slowdown=slowdown, slowdown_error=0.0, level_error=0.0)
+
+    def _slowdown_at(self, share: float) -> float:
+        """Return the slowdown that is too large with this chance."""
+        if not self.slowdown_draws:
+            return max(0.0, self.slowdown + self.slowdown_error * float(ndtri(share)))
+        count = len(self.slowdown_draws)
+        return float(np.interp(share * count - 0.5, np.arange(count), self.slowdown_draws))
 
     def slower(self, factor: float) -> "Service":
         """Return the service with `factor` times the work."""

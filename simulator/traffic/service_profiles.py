@@ -111,6 +111,10 @@ class MeasuredSeconds:
     seconds: Distribution
     slowdown_error: float = 0.0
     """Standard error of `slowdown`."""
+    slowdown_draws: tuple[float, ...] = ()
+    """Slowdowns that the log leaves open, evenly spread over what it may be, in order."""
+    seconds_error: float = 0.0
+    """Standard error of the mean seconds, as a share of it."""
     in_service_mean: float = 1.0
     """The mean number together in the log."""
     seen_batch: float = inf
@@ -230,6 +234,8 @@ _KEYS: dict[str, float | None] = {
     "chunk_tokens": CHUNK_TOKENS,
     "seen_batch": 0.0,
     "slowdown_error": 0.0,
+    "slowdown_draws": 0.0,
+    "seconds_error": 0.0,
     "in_service_mean": 1.0,
     "kv_tokens": 0.0,
     "kv_block_tokens": BLOCK_TOKENS,
@@ -250,6 +256,8 @@ _MOST = {
     "chunk_tokens": 1e9,
     "seen_batch": 1e6,
     "slowdown_error": 1e4,
+    "slowdown_draws": 1e4,
+    "seconds_error": 1.0,
     "in_service_mean": 1e6,
     "kv_tokens": 1e12,
     "kv_block_tokens": 1e6,
@@ -282,8 +290,19 @@ def _measured(document: Mapping[str, Any], path: Path) -> MeasuredSeconds:
         seconds=empirical(tuple(float(value) for value in seconds)),
         slowdown=float(slowdown),
         slowdown_error=_number(document, "slowdown_error", path),
+        slowdown_draws=_slowdowns(document, path),
+        seconds_error=_number(document, "seconds_error", path),
         in_service_mean=max(1.0, _number(document, "in_service_mean", path)),
         seen_batch=_number(document, "seen_batch", path) or inf,
+    )
+
+
+def _slowdowns(document: Mapping[str, Any], path: Path) -> tuple[float, ...]:
+    draws = document.get("slowdown_draws", [])
+    if not isinstance(draws, list):
+        raise ValueError(f"{path}: slowdown_draws must be a list of numbers")  # noqa: TRY004
+    return tuple(
+        sorted(_number({"slowdown_draws": each}, "slowdown_draws", path) for each in draws)
     )
 
 
@@ -296,6 +315,8 @@ def profile_document(profile: ServiceProfile | MeasuredSeconds) -> dict[str, obj
             "seconds": list(profile.seconds.values),
             "slowdown": profile.slowdown,
             "slowdown_error": profile.slowdown_error,
+            "slowdown_draws": [round(each, 6) for each in profile.slowdown_draws],
+            "seconds_error": profile.seconds_error,
             "in_service_mean": profile.in_service_mean,
             "seen_batch": _seen(profile.seen_batch),
         }

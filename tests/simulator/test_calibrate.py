@@ -11,6 +11,7 @@ import pytest
 from made_logs import START, benchmark, logged
 from scenes import result_of, scene
 
+from simulator.reports.json_document import estimate_document
 from simulator.study.calibrate import calibrate
 from simulator.study.observed import observed_metrics
 from simulator.study.occupancy import Occupancy
@@ -142,6 +143,9 @@ def test_vague_slowdown_makes_wide_intervals(tmp_path):
     )
     assert unsure.uncertain_engine
     assert unsure.estimate("wait_p95_s").ci95 > 2 * sure.estimate("wait_p95_s").ci95
+    lopsided = estimate_document(unsure.estimate("wait_p95_s"))
+    assert lopsided["low"] < lopsided["mean"] < lopsided["high"]
+    assert set(estimate_document(sure.estimate("wait_p95_s"))) == {"mean", "ci95"}
 
 
 def test_replay_at_another_cap_is_another_speed(tmp_path):

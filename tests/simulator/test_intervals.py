@@ -33,6 +33,8 @@ def of_seconds(folder, rng):
         seconds=fit.seconds,
         slowdown=fit.slowdown,
         slowdown_error=fit.slowdown_error,
+        slowdown_draws=fit.slowdown_draws,
+        level_error=fit.seconds_error,
         fitted_batch=fit.in_service_mean,
         seen_batch=fit.seen_batch,
     )
