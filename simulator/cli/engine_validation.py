@@ -42,7 +42,7 @@ def engine_options(options: OptionParser) -> EngineTest | None:
     fitted = options.take(
         "--engine", lambda text: [Path(part) for part in text.split(",")], nothing
     )
-    slots = options.take("--slots", parsers.whole(1), 0)
+    slots = options.take("--slots", parsers.places(1), 0)
     cap = options.take("--cap", parsers.whole(1), 0)
     queue = options.take("--queue", parsers.whole(0), 0)
     timeout_s = options.take("--timeout", parsers.timeout, USUAL_TIMEOUT_S)

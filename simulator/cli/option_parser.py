@@ -72,6 +72,11 @@ class OptionParser:
 
 LEAST, MOST = 1e-12, 1e12
 """Beyond them squares and products are no floats any more."""
+MOST_PLACES = 100_000
+"""In a queue or a cap; ten times more and theory alone takes half a minute."""
+MOST_RETRIES = 1000
+SHORTEST_PAUSE_S = 0.001
+"""Of those who come back for ever: with none, a full queue is asked without an end."""
 
 
 def number(text: str) -> float:
@@ -119,8 +124,8 @@ def share(text: str) -> float:
     return value
 
 
-def whole(low: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers that are not below `low`."""
+def whole(low: int, most: int = 10**9) -> Callable[[str], int]:
+    """Return a parser of whole numbers from `low` to `most`."""
 
     def parse(text: str) -> int:
         try:
@@ -129,9 +134,16 @@ def whole(low: int) -> Callable[[str], int]:
             raise ValueError(f"{text!r} is not a whole number") from None
         if value < low:
             raise ValueError(f"must be at least {low}, not {text}")
+        if value > most:
+            raise ValueError(f"must be at most {most}, not {text}")
         return value
 
     return parse
+
+
+def places(low: int) -> Callable[[str], int]:
+    """Return a parser of how many may be in a queue, in flight or anywhere at once."""
+    return whole(low, MOST_PLACES)
 
 
 def wholes(low: int) -> Callable[[str], list[int]]:
@@ -141,8 +153,8 @@ def wholes(low: int) -> Callable[[str], list[int]]:
         values: set[int] = set()
         for part in text.split(","):
             first, dots, last = part.partition("..")
-            start = whole(low)(first)
-            stop = whole(low)(last) if dots else start
+            start = places(low)(first)
+            stop = places(low)(last) if dots else start
             if stop < start:
                 raise ValueError(f"{part!r} runs backwards")
             values.update(range(start, stop + 1))
@@ -220,11 +232,15 @@ def retry(text: str) -> Retry:
             pause_s, times = pair_of(at_least(0))(rest)
             if times != int(times):
                 raise ValueError(f"{rest!r}: the number of retries must be whole")
+            if times > MOST_RETRIES:
+                raise ValueError(f"{rest!r}: at most {MOST_RETRIES} retries")
             return Retry(kind="fixed", pause_s=pause_s, times=int(times))
         case "exp":
             pause_s, chance = pair_of(above(0))(rest)
             if chance > 1:
                 raise ValueError(f"{rest!r}: the chance must be at most 1")
+            if pause_s < SHORTEST_PAUSE_S:
+                raise ValueError(f"{rest!r}: the pause must be at least {SHORTEST_PAUSE_S:g} s")
             return Retry(kind="exp", pause_s=pause_s, chance=chance)
         case _:
             raise ValueError(f"{text!r} is not one of none, openai, anthropic, fixed:S,N, exp:S,P")
@@ -259,7 +275,7 @@ def replicas(text: str) -> tuple[int, int]:
     count, by, slots = text.partition("x")
     if not by:
         raise ValueError(f"{text!r} is not RxS, e.g. 2x4")
-    return whole(1)(count), whole(1)(slots)
+    return places(1)(count), places(1)(slots)
 
 
 def picture(text: str) -> Path:

@@ -41,14 +41,16 @@ DEFAULT_SLO = {"lost_share": 0.01, "wait_p95_s": 5.0}
 DEFAULT_HEADROOM = 0.2
 MOST_BLOCKS = 100_000
 """Blocks that a recording may be cut into."""
+MOST_POINTS = 10_000
+"""Of a sweep: more take hours, and nobody reads them."""
 
 
 def simulate_of(given: Mapping[str, Any]) -> StudyRequest:
     """Return what `simulate` is asked; raises UsageError."""
     options = OptionParser(given)
     log = logged(options)
-    cap = options.take("--cap", parsers.whole(1), 1)
-    queue = options.take("--queue", parsers.whole(0), 0)
+    cap = options.take("--cap", parsers.places(1), 1)
+    queue = options.take("--queue", parsers.places(0), 0)
     timeout_s = options.take("--timeout", parsers.timeout, DEFAULT_TIMEOUT_S)
     name = str(options.take("--log", str, ""))
     return _command(options, [cap], [queue], [timeout_s], log=log, name=name)
@@ -88,7 +90,7 @@ def replay_of(given: Mapping[str, Any]) -> StudyRequest:
 
 def scenario_of(options: OptionParser, log: AccessLog | None) -> StudyRequest:
     """Return one scenario whose limits are still to be found, before the largest cap there is."""
-    slots = options.take("--slots", parsers.whole(1), 8)
+    slots = options.take("--slots", parsers.places(1), 8)
     count, per_replica = options.take("--replicas", parsers.replicas, (1, slots))
     cap = max(1, count * per_replica - 1)
     name = str(options.take("--log", str, ""))
@@ -112,7 +114,7 @@ def _command(
     log: AccessLog | None = None,
     name: str = "",
 ) -> StudyRequest:
-    slots = options.take("--slots", parsers.whole(1), 8)
+    slots = options.take("--slots", parsers.places(1), 8)
     count, per_replica = options.take("--replicas", parsers.replicas, (1, slots))
     if "--replicas" in options and "--slots" in options:
         options.fault("--slots", "--replicas says it already")
@@ -142,7 +144,7 @@ def _command(
         balancing=cast("Balancing", options.take("--pick", _PICK, "least")),
         retry=options.take("--retry", parsers.retry, NO_RETRY),
         advice=options.take("--advice", parsers.advice, TOLD),
-        return_places=options.take("--return-places", parsers.whole(0), None),
+        return_places=options.take("--return-places", parsers.places(0), None),
         patience=options.take("--patience", parsers.patience, NEVER),
         patience_told=cast("PatienceTold", options.take("--patience-told", _TOLD, "no")),
         keys=keys,
@@ -165,6 +167,8 @@ def _command(
             options.fault("--slo", f"{metric!r} is not one of {', '.join(known)}")
     headroom = options.take("--headroom", parsers.at_least(0), DEFAULT_HEADROOM)
     plot = options.take("--plot", parsers.picture, None)
+    if (points := len(caps) * len(queues) * len(timeouts_s)) > MOST_POINTS:
+        options.fault("--cap", f"{points} points in all, at most {MOST_POINTS}: leave some out")
     options.done()
     return StudyRequest(
         scenarios=tuple(base.at(*limits) for limits in product(caps, queues, timeouts_s)),
@@ -208,8 +212,8 @@ def _plan(options: OptionParser, scenario: Scenario) -> Plan:
 
 
 def _length(options: OptionParser, arrivals: Arrivals | Closed) -> tuple[int | None, int]:
-    if isinstance(arrivals, Burst):
-        for option in options.given_of("--requests", "--warmup"):
+    if isinstance(arrivals, Burst):  # or it stands for a trace that could not be read
+        for option in options.given_of("--requests", "--warmup") if "--burst" in options else ():
             options.fault(option, "a burst is as long as it is")
         return arrivals.count, 0
     endless = isinstance(arrivals, Renewal | Modulated | Closed)
@@ -285,7 +289,7 @@ def _arrivals(
         options.fault("--arrivals-law", "goes with --rate or --rho only")
     match kinds[:1]:
         case ["--burst"]:
-            count = options.take("--burst", parsers.whole(1), 1)
+            count = options.take("--burst", parsers.places(1), 1)
             return Burst(count=count), {"arrivals": "burst", "burst": count}
         case ["--clients"]:
             return _closed(options)
@@ -299,7 +303,7 @@ def _arrivals(
 def _closed(options: OptionParser) -> tuple[Closed, dict[str, object]]:
     if "--think" not in options:
         options.fault("--clients", "needs --think: how long they think")
-    clients = options.take("--clients", parsers.whole(1), 1)
+    clients = options.take("--clients", parsers.places(1), 1)
     think_s = options.take("--think", parsers.above(0), 1.0)
     words: dict[str, object] = {"arrivals": "closed loop", "clients": clients, "think_s": think_s}
     return Closed(clients=clients, think_s=think_s), words

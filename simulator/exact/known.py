@@ -19,6 +19,7 @@ def exact_metrics(scenario: Scenario) -> dict[str, float]:
         and scenario.patience.mean == inf
         and not scenario.hang_up
         and scenario.tiers is None
+        and not scenario.fair_share
     )
     if not plain or service.seconds is None or service.seconds.kind != "exp":
         return {}

@@ -14,7 +14,7 @@ from math import fsum, sqrt
 import numpy as np
 
 from simulator.model.scenario import Scenario
-from simulator.study.statistics import Sample, sample_of, skewness
+from simulator.study.statistics import SampleMean, sample_of, skewness
 from simulator.traffic.streams import Purpose, Streams
 from simulator.traffic.workload import Renewal
 
@@ -48,7 +48,7 @@ def surplus_of(scenario: Scenario, streams: Streams) -> Surplus:
     return gap_s * arrivals.rate - 1, work_s / service.seconds.mean - 1
 
 
-def corrected(values: Sequence[float], surpluses: Sequence[Surplus]) -> Sample:
+def corrected(values: Sequence[float], surpluses: Sequence[Surplus]) -> SampleMean:
     """Return what the values say of their mean, freed of the surplus where that is known."""
     plain, count = sample_of(values), len(values)
     if count < FEWEST or not all(surpluses):
@@ -75,7 +75,7 @@ def corrected(values: Sequence[float], surpluses: Sequence[Surplus]) -> Sample:
         before.append((column, square, off))
     error = sqrt(_product(rest, rest) / freedom * spread)
     mean = min(max(mean, min(values)), max(values))
-    return Sample(mean, error, freedom, skewness(rest))
+    return SampleMean(mean, error, freedom, skewness(rest))
 
 
 def _product(first: Sequence[float], second: Sequence[float]) -> float:

@@ -22,7 +22,7 @@ from simulator.model.records import Metrics, Records
 from simulator.model.run import SimulatedRun, new_gate
 from simulator.model.scenario import Scenario
 from simulator.study.controls import Surplus, corrected, surplus_of
-from simulator.study.statistics import Estimate, Sample, estimate, estimate_of_one, is_share
+from simulator.study.statistics import Estimate, SampleMean, estimate, estimate_of_one, is_share
 from simulator.traffic.streams import Streams
 from simulator.traffic.workload import Closed, Request, requests
 
@@ -83,7 +83,7 @@ class Result:
         sample = self.sample(metric)
         return estimate(values) if sample is None else Estimate(sample.mean, sample.ci95)
 
-    def sample(self, metric: str) -> Sample | None:
+    def sample(self, metric: str) -> SampleMean | None:
         """Return what the replications say of a metric's mean; None: they do not say it."""
         values = [value for value in self.values(metric) if value is not None and isfinite(value)]
         if len(values) < max(2, len(self.replications)):

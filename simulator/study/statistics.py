@@ -45,7 +45,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleMean:
     """What independent values say of their mean."""
 
     mean: float
@@ -74,11 +74,11 @@ class Sample:
         return float(stdtr(self.freedom, -evened))
 
 
-def sample_of(values: Sequence[float]) -> Sample:
+def sample_of(values: Sequence[float]) -> SampleMean:
     """Return what two or more independent values say of their mean."""
     mean = fsum(values) / len(values)
     rest = [value - mean for value in values]
-    return Sample(mean, standard_error(values), len(values) - 1, skewness(rest))
+    return SampleMean(mean, standard_error(values), len(values) - 1, skewness(rest))
 
 
 def skewness(rest: Sequence[float]) -> float:

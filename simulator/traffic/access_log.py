@@ -123,7 +123,8 @@ def _instant_s(text: object) -> float | None:
 def _has_amounts(entry: dict[str, Any]) -> bool:
     first_s = entry.get("first_byte_s")
     numbers = (entry["waited_s"], entry["total_s"], entry["weight"])
-    return all(map(_is_amount, numbers)) and (first_s is None or _is_amount(first_s))
+    texts = isinstance(entry["outcome"], str) and isinstance(entry["upstream"], str | None)
+    return texts and all(map(_is_amount, numbers)) and (first_s is None or _is_amount(first_s))
 
 
 def _is_amount(value: object) -> bool:

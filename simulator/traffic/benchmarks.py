@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from simulator.traffic.distributions import Floats
-from simulator.traffic.tables import TraceError, lines_of, peeked
+from simulator.traffic.tables import MOST, TraceError, lines_of, peeked
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _benchmark(path: Path, rows: Iterable[Sequence[float]], name: str, left: int
     kept: list[Sequence[float]] = []
     for row in rows:
         _, output, scheduled, first, last, *came = row
-        whole = bool(np.isfinite(row).all()) and min(row[:2]) >= 0
+        whole = bool(np.isfinite(row).all()) and min(row[:2]) >= 0 and max(row) <= MOST
         if not (whole and min([*came, scheduled]) <= scheduled <= first <= last):
             raise TraceError(
                 f"{path}: request {len(kept) + left + 1}: its tokens or times cannot be"
@@ -116,7 +116,7 @@ def _engine_rows(path: Path, lines: Iterable[str]) -> Iterator[list[float]]:
             entry = json.loads(line)
             came = float(entry.get("queued_ts", entry["scheduled_ts"]))
             yield [*(float(entry[key]) for key in _KEYS), came]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise TraceError(f"{path}: line {number} is not a request of a benchmark") from None
 
 
@@ -159,16 +159,18 @@ def _vllm_rows(document: Mapping[str, Any], shift_s: float) -> tuple[list[list[f
 
 
 def _guidellm(path: Path, documents: Sequence[Mapping[str, Any]]) -> Benchmark:
-    rows, left = [], 0
-    for document in documents:
-        for benchmark in document["benchmarks"]:
-            requests = benchmark.get("requests") or {}
-            left += sum(len(requests.get(kind) or ()) for kind in ("incomplete", "errored"))
-            for request in requests.get("successful") or ():
-                if (row := _guidellm_row(request)) is None:
-                    left += 1
-                else:
-                    rows.append(row)
+    rows: list[list[float]] = []
+    left = 0
+    try:
+        for document in documents:
+            for benchmark in document["benchmarks"]:
+                requests = benchmark.get("requests") or {}
+                left += sum(len(requests.get(kind) or ()) for kind in ("incomplete", "errored"))
+                found = list(map(_guidellm_row, requests.get("successful") or ()))
+                rows += [row for row in found if row is not None]
+                left += found.count(None)
+    except (AttributeError, TypeError):
+        raise TraceError(f"{path} is not GuideLLM's report: its requests are no lists") from None
     if not rows:
         raise TraceError(f"{path}: GuideLLM's report holds no request with its times and tokens")
     return _benchmark(path, rows, "GuideLLM's report", left)

@@ -11,10 +11,12 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from simulator.traffic.servegen import MOST_PER_S, Window, Windows
-from simulator.traffic.tables import TraceError, columns_of
+from simulator.traffic.servegen import MOST_PER_S, Window, Windows, verify_size
+from simulator.traffic.tables import MOST, TraceError, columns_of
 
 COUNTER = "frontdoor_requests_total"
+MOST_WINDOWS = 1_000_000
+"""Two years of minutes."""
 
 
 def read_range_query(path: Path, lines: Iterable[str]) -> Windows:
@@ -27,7 +29,15 @@ def read_range_query(path: Path, lines: Iterable[str]) -> Windows:
         for each in series:
             for at_s, value in _points(each):
                 points[at_s] = points.get(at_s, 0.0) + value
-    except (ValueError, KeyError, TypeError, AssertionError, RecursionError):
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        AssertionError,
+        ArithmeticError,
+        RecursionError,
+    ):
         raise TraceError(f"{path} is not a range query's answer (resultType matrix)") from None
     instants = sorted(points)
     if len(instants) < 2:
@@ -58,9 +68,13 @@ def read_rates(path: Path, header: Sequence[str], lines: Iterable[str]) -> Windo
 
 
 def _windows(path: Path, instants: Sequence[float], rates: Sequence[float], told: str) -> Windows:
+    if not all(abs(at) <= MOST for at in instants):
+        raise TraceError(f"{path}: an instant is not between {-MOST:g} and {MOST:g} s")
     step_s = min(later - at for at, later in pairwise(instants))
     if step_s <= 0:
         raise TraceError(f"{path}: steps must follow each other in time")
+    if (steps := (instants[-1] - instants[0]) / step_s) > MOST_WINDOWS:
+        raise TraceError(f"{path}: {steps:.3g} steps of {step_s:g} s, at most {MOST_WINDOWS}")
     for at, rate in zip(instants, rates, strict=True):
         if not isfinite(rate) or not 0 <= rate <= MOST_PER_S:
             raise TraceError(
@@ -74,4 +88,5 @@ def _windows(path: Path, instants: Sequence[float], rates: Sequence[float], told
         for number in range(max(1, round((later - at) / step_s))):
             start_s = at - instants[0] + number * step_s
             windows.append(Window(start_s, rate, "Gamma", 1.0, 1 / rate if rate else 0.0))
+    verify_size(path, windows, step_s)
     return Windows(windows=tuple(windows), length_s=step_s, lengths={}, told=told)

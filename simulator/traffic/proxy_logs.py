@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from simulator.traffic.log_columns import LogColumns, LoggedRequest
+from simulator.traffic.tables import MOST
 
 _ENGINE = re.compile(r"/(chat/completions|completions|responses|messages)/?(\?|$)")
 _FULL = {429, 503, 529}
@@ -50,7 +51,7 @@ def nginx_columns(lines: Iterable[str], upstream: str | None) -> LogColumns:  # 
     ends_s: list[float] = []
     for line in lines:
         seen = _nginx_json(line) or _nginx_text(line)
-        if seen is None:
+        if seen is None or not (abs(seen[0]) <= MOST and 0 <= seen[4] <= MOST):
             columns.skipped += 1
             continue
         ended_s, method, path, status, took_s, header_s = seen
@@ -147,7 +148,8 @@ def haproxy_columns(lines: Iterable[str], upstream: str | None) -> LogColumns:
     columns = LogColumns()
     for line in lines:
         found = _HTTPLOG.search(line)
-        if found is None:
+        came_s = None if found is None else _haproxy_instant_s(found[1])
+        if found is None or came_s is None:
             columns.skipped += 1
             continue
         read_ms, waited_ms, header_ms, total_ms, status = (int(found[at]) for at in range(3, 8))
@@ -157,10 +159,9 @@ def haproxy_columns(lines: Iterable[str], upstream: str | None) -> LogColumns:
             columns.others += 1
             continue
         read_s, waited_s = max(0, read_ms) / 1000, max(0, waited_ms) / 1000
-        came = datetime.strptime(found[1], "%d/%b/%Y:%H:%M:%S.%f").replace(tzinfo=UTC)
         columns.add(
             LoggedRequest(
-                came.timestamp() + read_s,
+                came_s + read_s,
                 max(0.0, total_ms / 1000 - read_s),
                 outcome,
                 waited_s=waited_s,
@@ -169,6 +170,13 @@ def haproxy_columns(lines: Iterable[str], upstream: str | None) -> LogColumns:
             )
         )
     return columns
+
+
+def _haproxy_instant_s(text: str) -> float | None:
+    try:
+        return datetime.strptime(text, "%d/%b/%Y:%H:%M:%S.%f").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
 
 
 def _haproxy_outcome(status: int, who: str, where: str) -> str | None:

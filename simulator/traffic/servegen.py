@@ -3,9 +3,9 @@
 import ast
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,8 +118,10 @@ def read_servegen(path: Path, lines: Iterable[str]) -> Windows:
             raise TraceError(f"{path}: line {number}: {fault}")
         windows.append(window)
     length_s = windows[1].start_s - windows[0].start_s if len(windows) > 1 else 600.0
-    if length_s <= 0:
-        raise TraceError(f"{path}: line 2: windows must follow each other in time")
+    for number, (before, after) in enumerate(pairwise(windows), start=2):
+        if after.start_s <= before.start_s:
+            raise TraceError(f"{path}: line {number}: windows must follow each other in time")
+    verify_size(path, windows, length_s)
     lengths_path = path.with_name(path.name.replace("_rates.csv", "_lengths.json"))
     lengths: dict[float, tuple[Lengths, Lengths]] = {}
     if lengths_path != path and lengths_path.exists():
@@ -134,17 +136,31 @@ def read_servegen(path: Path, lines: Iterable[str]) -> Windows:
 LEAST_SHAPE = 1e-3
 """Below it nearly all gaps are 0 and a window would never end."""
 MOST_PER_S = 1e5
+MOST_AT_ONCE = 1e8
+"""Requests of one window, which are drawn together."""
+
+
+def verify_size(path: Path, windows: Sequence[Window], length_s: float) -> None:
+    """Raise TraceError where a window has more requests than can be drawn together."""
+    most = max((window.rate for window in windows), default=0.0) * length_s
+    if most > MOST_AT_ONCE:
+        raise TraceError(f"{path}: {most:.3g} requests in one window of {length_s:g} s")
 
 
 def _window_fault(window: Window) -> str | None:
     """Return what is wrong with a window of rates, or None."""
-    if not isfinite(window.start_s) or not 0 <= window.rate <= MOST_PER_S:
+    if not abs(window.start_s) <= MOST:
+        return f"a window cannot begin at {window.start_s:g} s"
+    if not 0 <= window.rate <= MOST_PER_S:
         return f"a rate must be between 0 and {MOST_PER_S:g} a second, not {window.rate:g}"
     if not window.rate:
         return None
     if window.family not in {"Gamma", "Weibull"}:
         return f"the family of gaps must be Gamma or Weibull, not {window.family!r}"
-    if not (LEAST_SHAPE <= window.shape <= MOST and 0 < window.scale <= MOST):
+    # Of a Weibull law the mean is never below 0.88 of the scale.
+    mean_s = window.scale * (window.shape if window.family == "Gamma" else 0.88)
+    lawful = LEAST_SHAPE <= window.shape <= MOST and window.scale <= MOST
+    if not (lawful and mean_s >= 1 / MOST_PER_S):
         return f"shape {window.shape:g} and scale {window.scale:g} are no law of gaps"
     return None
 

@@ -17,6 +17,7 @@ Formats (all CSV but the last):
 """
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def _columns(path: Path, header: Sequence[str], lines: Iterable[str]) -> Arrival
         return _replay(_mooncake(path, lines), "Mooncake's trace")
     if header[0] == "at_s":
         return _replay(_ours(path, header, lines), "a table of instants")
-    if header[0] == "Timestamp" and "Request tokens" in header:
+    if header[0] == "Timestamp" and {"Request tokens", "Response tokens"} <= set(header):
         return _burst_gpt(path, header, lines)
     told = ",".join(header)
     raise TraceError(f"{path}: line 1 is the header of no trace known here: {told[:60]!r}")
@@ -117,8 +118,10 @@ def _azure(path: Path, lines: Iterable[str]) -> Rows:
     for line, rows in table(path, lines, 3):
         try:
             texts = [row[0].removesuffix("+00:00") for row in rows]
-            instants = np.array(texts, dtype="datetime64[ns]")
-        except ValueError as error:
+            with warnings.catch_warnings():  # of time zones, which numpy has none of
+                warnings.simplefilter("error")
+                instants = np.array(texts, dtype="datetime64[ns]")
+        except (ValueError, Warning) as error:
             raise TraceError(f"{path}: TIMESTAMP: {error}") from None
         if np.isnat(instants).any():
             number = int(np.isnat(instants).argmax()) + line

@@ -40,11 +40,26 @@ LIMITS = ["--cap", "4", "--queue", "4", "--timeout", "5"]
         (["--sleep", "0,0"], "--sleep: 0,0 never sleeps"),
         (["--slo", "speed=3"], "--slo: 'speed' is not one of"),
         (["--headroom", "-1"], "--headroom: must be at least 0"),
+        (["--retry", "fixed:0,1000000"], "--retry: '0,1000000': at most 1000 retries"),
+        (["--retry", "exp:1e-9,1"], "--retry: '1e-9,1': the pause must be at least 0.001 s"),
+        (["--return-places", "1000000"], "--return-places: must be at most 100000"),
     ],
 )
 def test_option_that_cannot_work_is_named(more, told, capsys):
     line = ["sweep", *LIMITS, "--requests", "200", "--reps", "2", "--jobs", "1", *more]
     assert told in complaint(line, capsys)
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ("--cap 4 --queue 1000000000000 --timeout 5", "--queue: must be at most 100000"),
+        ("--cap 1..99999999 --queue 4 --timeout 5", "--cap: must be at most 100000"),
+        ("--cap 1..7 --queue 0..9999 --timeout 5", "--cap: 70000 points in all, at most 10000"),
+    ],
+)
+def test_grid_that_would_never_end_is_named(limits, told, capsys):
+    assert told in complaint(["sweep", *limits.split()], capsys)
 
 
 @pytest.mark.parametrize(
@@ -76,12 +91,24 @@ def test_profile_that_cannot_be_reckoned_with_is_named(profile, told, tmp_path, 
         ("c_rates.csv", "0,1,1,Pareto,1,1\n", "must be Gamma or Weibull, not 'Pareto'"),
         ("c_rates.csv", "0,1,1,Gamma,1,nan\n", "line 1: shape 1 and scale nan"),
         ("c_rates.csv", "5,1,1,Gamma,1,1\n5,1,1,Gamma,1,1\n", "must follow each other"),
+        ("c_rates.csv", "0,0,,,,\n5,0,,,,\n3,0,,,,\n", "line 3: windows must follow each other"),
+        ("c_rates.csv", "0,1,1,Gamma,1,1e-320\n", "line 1: shape 1 and scale 9.99989e-321 are no"),
+        ("c_rates.csv", "nan,1,1,Gamma,1,1\n", "line 1: a window cannot begin at nan s"),
+        ("c_rates.csv", "0,9e4,1,Gamma,1,1e-4\n9e9,1,1,Gamma,1,1\n", "requests in one window"),
+        ("t.csv", "Timestamp,Request tokens\n1,2\n", "header of no trace known here"),
+        ("t.csv", "at_s,rate_per_s\n0,1\n1e-6,1\n9e9,1\n", "steps of 1e-06 s, at most 1000000"),
     ],
 )
 def test_trace_that_cannot_be_replayed_is_named(name, text, told, tmp_path, capsys):
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     assert told in complaint(["simulate", *LIMITS, "--trace", str(path)], capsys)
+
+
+def test_trace_that_is_missing_is_the_only_thing_named(capsys):
+    told = complaint(["simulate", *LIMITS, "--trace", "gone.csv", "--requests", "9"], capsys)
+    assert told.startswith("frontdoor simulate: --trace: cannot read gone.csv")
+    assert told.count("\n") == 1
 
 
 def test_lengths_that_cannot_be_read_are_named(tmp_path, capsys):
@@ -107,6 +134,8 @@ def test_blocks_too_short_for_a_recording_are_named(tmp_path, capsys):
         {"time": "soon"},
         {"first_byte_s": "x"},
         {"weight": -1},
+        {"outcome": []},
+        {"upstream": {}},
     ],
 )
 def test_log_line_with_no_time_is_left_out_and_counted(wrong, tmp_path):

@@ -44,6 +44,14 @@ def test_page_of_a_burst_tells_when(capsys):
     assert "exact" not in page
 
 
+def test_page_tells_what_each_key_met(capsys):
+    _, page = run(f"simulate --cap 6 --queue 8 --keys A=9,B=1 --fair-share {SMALL}", capsys)
+    rows = page[page.index("By key") : page.index("How requests ended")].splitlines()
+    assert [row.split()[0] for row in rows if row.strip()[:2] in {"A ", "B "}] == ["A", "B"]
+    assert all(row.count("±") == 3 for row in rows if row.strip()[:2] in {"A ", "B "})
+    assert "exact" not in page  # theory is of order of arrival
+
+
 def test_hidden_wait_is_pointed_out(capsys):
     _, page = run(f"simulate --cap 12 --queue 8 {SMALL}", capsys)
     assert "the cap of 12 is above the engine's 8 slots" in page

@@ -99,6 +99,16 @@ def test_haproxy_log_has_its_queue_and_its_ends(tmp_path):
     assert log.rows.patience_s[3] == pytest.approx(0.9)
 
 
+def test_line_with_a_day_that_never_was_is_left_out(tmp_path):
+    good = haproxy("0/1500/1/40/3500", 200, "----")
+    log = read_access_log(written(tmp_path, good, good.replace("[05/Jan", "[00/Jan")))
+    assert (len(log.outcomes), log.skipped) == (1, 1)
+    entry = {"request": "POST /v1/responses HTTP/1.1", "status": 200, "msec": 5}
+    lines = [json.dumps({**entry, "request_time": took}) for took in ("2.5", "nan", "-1", "inf")]
+    log = read_access_log(written(tmp_path, *lines))
+    assert (len(log.outcomes), log.skipped) == (1, 3)
+
+
 def spend(second, took_s, **more):
     ends_s = second + took_s
     return {
@@ -246,7 +256,11 @@ def test_rates_by_time_of_day_in_a_plain_table(tmp_path):
         (matrix(({}, [[0, "1"], [60, "NaN"]])), "the rate is nan"),
         ("at_s,rate_per_s\n0,1\n0,2", "steps must follow each other"),
         ("at_s,rate_per_s\n0,-1\n5,2", "line 2, column 2: '-1'"),
+        (matrix(({}, [[0, "1"], [1e308, "2"]])), "an instant is not between"),
+        (matrix(({"__name__": "frontdoor_requests_total"}, [[5, "1"], [5, "2"]])), "not a range"),
         ('{"benchmarks": [{"requests": {}}]}', "holds no request with its times"),
+        ('{"benchmarks": [{"requests": {"successful": ["x"]}}]}', "its requests are no lists"),
+        (json.dumps(vllm_result(output_lens=[1e300] * 40)), "its tokens or times cannot be"),
         ('{"request_throughput": 1, "ttfts": [1', "holds no JSON"),
         (json.dumps(vllm_result(output_lens=[1])), "do not match"),
     ],
