@@ -176,25 +176,14 @@ def until_it_listens(port: int, process: "subprocess.Popen[str]") -> None:
 
 
 def test_a_restart_on_sockets_that_somebody_holds_refuses_nobody(tmp_path: Path):
+    """Clients keep their connections, streams are under way, and it takes a while to drain."""
     with stage(tmp_path) as made, socket.create_server(("127.0.0.1", 0), backlog=64) as public:
-        _, engine = made.engine("--hold", "0.02")
-        port = public.getsockname()[1]
+        _, engine = made.engine("--tokens", "8", "--gap-ms", "50")
         environment = {"LISTEN_FDS": "1", "LISTEN_FDNAMES": "public"}
         ended: list[str] = []
         over = threading.Event()
-
-        def ask() -> None:
-            while not over.is_set():
-                try:
-                    wire = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-                    body = json.dumps({"model": "reasoning", "messages": []})
-                    wire.request("POST", "/v1/chat/completions", body)
-                    ended.append(str(wire.getresponse().status))
-                    wire.close()
-                except (OSError, http.client.HTTPException) as error:
-                    ended.append(repr(error))
-
-        clients = [threading.Thread(target=ask) for _ in range(4)]
+        port = public.getsockname()[1]
+        clients = [threading.Thread(target=stream, args=(port, ended, over)) for _ in range(4)]
         processes = [serve(made, [public], environment, engine)]
         try:
             for client in clients:
@@ -211,7 +200,26 @@ def test_a_restart_on_sockets_that_somebody_holds_refuses_nobody(tmp_path: Path)
             for process in processes:
                 process.kill()
                 process.communicate()
-        assert {*ended} == {"200"}, ended
+        assert {*ended} == {"200, whole"}, ended
+
+
+def stream(port: int, ended: list[str], over: threading.Event) -> None:
+    """Ask again and again, on one connection for as long as it is there."""
+    body = json.dumps({"model": "reasoning", "messages": [], "stream": True})
+    wire, used = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S), False
+    while not over.is_set():
+        try:
+            wire.request("POST", "/v1/chat/completions", body)
+            answer = wire.getresponse()
+            whole = b"[DONE]" in answer.read()
+            ended.append(f"{answer.status}, {'whole' if whole else 'cut'}")
+            used = not answer.will_close
+        except (http.client.RemoteDisconnected, ConnectionError) as error:
+            wire.close()
+            if not used:  # else it was closed while nothing was under way on it
+                ended.append(repr(error))
+            used = False
+    wire.close()
 
 
 def until_more(ended: list[str], process: "subprocess.Popen[str]") -> None:

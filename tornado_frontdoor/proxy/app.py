@@ -239,6 +239,8 @@ class App:
         )
         for server in self._servers[:1]:
             server.stop()
+        if self._manager.holds_sockets:
+            self._listeners[0].let_go()
         for upstream in self.pool.everyone():
             upstream.drain()
         if not self.succession.given:

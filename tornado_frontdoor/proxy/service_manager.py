@@ -24,6 +24,8 @@ class ServiceManager:
         self._watchdog_s = _watchdog_s(environment)
         self._timer: asyncio.TimerHandle | None = None
         self._handed = _handed_over(environment)
+        self.holds_sockets = bool(self._handed)
+        """Whether who connects while we are gone waits for the next one."""
 
     def sockets(self, name: str) -> list[socket.socket]:
         """Return the sockets that were handed over for a listener; none: it binds its own."""

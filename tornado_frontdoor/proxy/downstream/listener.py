@@ -189,6 +189,13 @@ class Listener(ConnectionHost):
                 self._no_longer_idle(connection)
                 connection.close()
 
+    def let_go(self) -> None:
+        """Have each connection end with what is under way on it: who comes next connects anew."""
+        self.place.last = True
+        for connection in self.connections:
+            connection.keeps_alive = False
+        self.close_idle()
+
     def sweep(self) -> None:
         """Let go whose time is over. One timer for all: Tornado's costs a task a request."""
         now_s = monotonic()
