@@ -6,7 +6,7 @@ the run: the judge knows what was done to the doors. Each request that ended is 
 `requests-*.jsonl` in `--out`. A run ends when the list of doors is `null`, not with `--seconds`.
 
     echo '["http://127.0.0.1:8080", "http://127.0.0.1:8081"]' > doors.json
-    locust -f loadtests/cluster.py --headless --users 18 --doors doors.json --hold 0.8
+    locust -f loadtests/cluster.py --headless --users 18 --doors doors.json --hold 0.5
 """
 
 import itertools
@@ -26,6 +26,9 @@ from loadtests.lib.visits import NOBODY, Measurement
 
 MODEL = "reasoning"
 TOKENS = 8
+LONG_EVERY, LONG = 4, 8.0
+"""Every fourth stream lasts eight times `--hold`: longer than a door that is stopped is silent, so
+that slots are in use whose door nobody hears. Four, so that three doors get as many each."""
 WAIT_S = 0.02
 PAUSE_S = 0.05
 """After a request that was not served, as a client's library would wait."""
@@ -48,7 +51,8 @@ class RoamingReader(Caller):
             if door is None:
                 return
             self.turn_to(door)
-            seen = self._read_one()
+            long = turn % LONG_EVERY == 0
+            seen = self._read_one(self.hold_s() * (LONG if long else 1.0))
             if seen.outcome != NOBODY and seen.kind != "served":
                 gevent.sleep(PAUSE_S)
 
@@ -63,8 +67,8 @@ class RoamingReader(Caller):
             gevent.sleep(WAIT_S)
         return None
 
-    def _read_one(self) -> Measurement:
-        gap_ms = 1000 * self.hold_s() / TOKENS
+    def _read_one(self, lasts_s: float) -> Measurement:
+        gap_ms = 1000 * lasts_s / TOKENS
         call = ClientCall(surface="openai", model=MODEL, stream=True, tokens=TOKENS, gap_ms=gap_ms)
         return self.ask(call)
 

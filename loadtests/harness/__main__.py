@@ -113,7 +113,7 @@ def _run_cluster(arguments: Arguments, console: Console) -> int:
     """Run the faults of a cluster, all under one Locust that goes from door to door."""
     names = cluster_run.chosen(arguments["--faults"])
     folder = _empty(_folder(arguments))
-    hold, seconds = arguments["--hold"] or "0.8", float(arguments["--seconds"] or 2)
+    hold, seconds = arguments["--hold"] or "0.5", float(arguments["--seconds"] or 2)
     found = cluster_run.run_cluster(folder, console, names, hold, seconds)
     return _conclude(console, found, folder)
 

@@ -38,8 +38,7 @@ DOORS = 3
 LEASE_S = 1.0
 CLIENTS = 18
 LAME_DUCK_S = 1.0
-RECOVER_TIMEOUT_S = 60.0
-REST_TIMEOUT_S = 75.0
+RECOVER_TIMEOUT_S = 90.0
 """Longer than the share of a door that is gone for good is kept."""
 
 CONFIGURATION = """
@@ -313,7 +312,7 @@ class ClusterRun:
         if not wait_for(lambda: not self.running() and not self.waiting(), RECOVER_TIMEOUT_S):
             raise BrokenError(f"{seen.fault}: {self.running()} still run, {self.waiting()} wait")
         idle_s = time.monotonic()
-        if wait_for(lambda: not self.held(), REST_TIMEOUT_S):
+        if wait_for(lambda: not self.held(), RECOVER_TIMEOUT_S):
             seen.held_s = time.monotonic() - idle_s
 
     def _look(
@@ -323,7 +322,7 @@ class ClusterRun:
         seen.most_at_one = histories.most_at_one(history)
         seen.full_again_s = histories.full_again_s(history, seen.began_s, end_s, CAP)
         after = histories.between(history, seen.whole_s, end_s)
-        seen.lost_slots = CAP - histories.most_of(after)
+        seen.lost_slots = max(0, CAP - histories.most_of(after))
         seen.killed = len(self.killed)
         seen.ended = dict(Counter(one.kind for one in ended))
         seen.strays = sum(

@@ -102,7 +102,7 @@ def test_front_doors_that_share_a_gate_keep_all_laws_under_faults(
 ) -> None:
     """A machine that is busy may take twice the time to full use; all else holds on any."""
     chosen = ["--faults", faults] if faults else []
-    small = ["--seconds", "0.5", "--hold", "0.4"]
+    small = ["--seconds", "0.5", "--hold", "0.2"]
     with loadtest(tmp_path / "out", "cluster", *small, *chosen) as process:
         said, _ = process.communicate(timeout=150 if faults else 900)
     broken = [line for line in said.splitlines() if line.startswith("FAIL")]
