@@ -13,11 +13,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.harness import free_port
+from loadtests.harness.cluster_history import Instant, lacks
 from loadtests.harness.processes import FRONTDOOR, Child, Stage, fetch, wait_for
 from tryouts.witness import RealEngine
 
 SLOTS, CAP, CLIENTS = 4, 6, 12
-TOKENS = 48
+TOKENS = 200
 LOAD_S = 10.0
 """Before and after the kill."""
 CONFIGURATION = """
@@ -25,6 +26,7 @@ CONFIGURATION = """
 state_dir = "{folder}/state"
 [cluster]
 redis = "redis://127.0.0.1:{redis}/0"
+lease_s = 1
 [upstreams.engine]
 replicas = [{replicas}]
 [upstreams.engine.admission]
@@ -37,11 +39,12 @@ upstream = "engine"
 
 
 class GaugeWatch:
-    """The most that each engine has run or kept waiting, by its own gauges."""
+    """What each engine ran and kept waiting, by its own gauges, all the while."""
 
     def __init__(self, engines: list[RealEngine]) -> None:
         self.most = [0] * len(engines)
         self.waited = 0
+        self.history: list[Instant] = []
         self._engines = engines
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look)
@@ -49,10 +52,11 @@ class GaugeWatch:
 
     def _look(self) -> None:
         while not self._over.is_set():
-            for index, engine in enumerate(self._engines):
-                gauges = engine.gauges()
-                self.most[index] = max(self.most[index], int(gauges["num_requests_running"]))
-                self.waited = max(self.waited, int(gauges["num_requests_waiting"]))
+            told = [engine.gauges() for engine in self._engines]
+            running = tuple(int(one["num_requests_running"]) for one in told)
+            self.history.append(Instant(time.monotonic(), running, ""))
+            self.most = [max(pair) for pair in zip(self.most, running, strict=True)]
+            self.waited = max(self.waited, *(int(one["num_requests_waiting"]) for one in told))
             time.sleep(0.02)
 
     def end(self) -> None:
@@ -67,6 +71,8 @@ class StreamCrowd:
     def __init__(self, doors: list[str], model: str) -> None:
         self.doors = doors
         self.ended: Counter[str] = Counter()
+        self.killed = ""
+        """The door that was killed."""
         message = {"role": "user", "content": "Tell me of doors."}
         fields = {"model": model, "messages": [message], "stream": True, "max_tokens": TOKENS}
         self._body = json.dumps(fields | {"ignore_eos": True}).encode()
@@ -84,14 +90,15 @@ class StreamCrowd:
     def _one(self, number: int) -> None:
         while not self._over.is_set():
             doors = self.doors
-            connection = http.client.HTTPConnection(urlsplit(doors[number % len(doors)]).netloc)
+            door = doors[number % len(doors)]
+            connection = http.client.HTTPConnection(urlsplit(door).netloc)
             try:
                 connection.request("POST", "/v1/chat/completions", self._body, _JSON)
                 answer = connection.getresponse()
                 whole = b"data: [DONE]" in answer.read()
                 self.ended["served" if whole else f"refused {answer.status}"] += 1
             except (OSError, http.client.HTTPException):
-                self.ended["broken"] += 1
+                self.ended["broken" if door == self.killed else "broken elsewhere"] += 1
             finally:
                 connection.close()
 
@@ -141,21 +148,26 @@ def _play(
         time.sleep(LOAD_S)
         before = Counter(clients.ended)
         killed = next(public for public, url in admin.items() if _role(url) == "owner")
+        clients.killed = killed
         doors[killed].send(signal.SIGKILL)
+        killed_s = time.monotonic()
         clients.doors = [public for public in doors if public != killed]
         time.sleep(LOAD_S)
+        lacked = [*lacks(watch.history, killed_s, time.monotonic(), CAP)]
         after = clients.ended - before
     finally:
         clients.end()
         rested = wait_for(lambda: not any(e.gauges()["num_requests_running"] for e in engines), 60)
         watch.end()
+    again_s = lacked[0][1] - killed_s if lacked else 0.0
     findings = {
         f"all {CAP} slots were used, at both engines {watch.most}": full and all(watch.most),
         f"no engine ran more than its {SLOTS} slots": max(watch.most) <= SLOTS,
         f"before: {dict(before)}": set(before) == {"served"},
         f"since the owner of the gates was killed amid streams: {dict(after)}": (
-            after["served"] > 0 and set(after) <= {"served", "broken"}
+            after["served"] > 0 and set(after) == {"served", "broken"}
         ),
+        f"all {CAP} slots are in use again after {again_s:.2f} s": again_s < LOAD_S,
         "in the end the engines run nothing": rested,
     }
     say(f"waiting in an engine, as it took them in: {watch.waited} at most")
