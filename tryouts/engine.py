@@ -62,7 +62,7 @@ read before; with `--max-num-batched-tokens N` what others make while a long pro
 drafts the steps that answers take.
 
 `foretell` puts a front door with cap 2, 4 and 6 before a vLLM of at least 8 sequences, in turns, N
-rounds of half a minute each; fits the log of cap 2 and holds those of 4 and 6 against it. A busy
+rounds of a minute or so each; fits the log of cap 2 and holds those of 4 and 6 against it. A busy
 machine is not one engine: `--worker-extension-cls tryouts.vllm_pace.Pace` gives it a steady pace.
 
 Options:

@@ -28,11 +28,13 @@ SLOTS, QUEUE, TIMEOUT_S = 8, 8, 30
 PROMPT_TOKENS, OUTPUT_TOKENS = (16, 96), (16, 80)
 LOAD = 0.95
 """Of what the engine makes with four at once: enough to wait."""
-LOAD_FITTED = 0.6
+LOAD_FITTED = 0.8
 """Of what it makes with as many as the smallest cap: with them all the time, nothing would tell how
 speed falls with the batch."""
 PILOT_S = 15.0
-ROUND_S = 30.0
+ROUND_S = 40.0
+FITTED_ROUND_S = 80.0
+"""Of the cap that is fitted: few come there."""
 PATIENCE_S = 300.0
 
 
@@ -117,7 +119,8 @@ def try_foretold(say: Say, url: str, model: str, rounds: int) -> None:
         for number in range(rounds):
             turns = CAPS if number % 2 else CAPS[::-1]
             for cap in turns:
-                sent = round_of(doors[cap].public, model, rates[cap], ROUND_S, 100 * number + cap)
+                seconds = FITTED_ROUND_S if cap == CAPS[0] else ROUND_S
+                sent = round_of(doors[cap].public, model, rates[cap], seconds, 100 * number + cap)
                 print(f"    round {number + 1}, cap {cap}: {sent} requests", flush=True)
     for cap in CAPS:
         judge(say, logs[CAPS[0]], logs[cap], cap)

@@ -19,6 +19,8 @@ Formats (all CSV but the last):
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +46,11 @@ AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MOONCAKE_STEP_S = 3.0
 """Mooncake's clock ticks about every 3 s; requests of one tick are spread over it."""
 
+MOONCAKE_BLOCK = 512
+"""Tokens of a block whose hash its published trace has."""
+MOST_BLOCKS = 2_000_000
+"""Of which what is cached is known; beyond them later prompts count as new."""
+
 
 def read_trace(path: Path) -> Arrivals:
     """Return the arrivals of a trace file, told by its first lines; raises TraceError."""
@@ -59,7 +66,7 @@ def read_trace(path: Path) -> Arrivals:
 def _objects(path: Path, first: Sequence[str], lines: Iterator[str]) -> Arrivals:
     """Return the arrivals of what is no table."""
     if '"input_length"' in first[0]:
-        return _replay(_mooncake_lines(path, lines), "Mooncake's trace")
+        return _mooncake_replay(*_mooncake_lines(path, lines))
     if '"resultType"' in "".join(first):
         return read_range_query(path, lines)
     if is_benchmark(first):
@@ -99,7 +106,7 @@ def _columns(path: Path, header: Sequence[str], lines: Iterable[str]) -> Arrival
     if tuple(header) == AZURE:
         return _replay(_azure(path, lines), "Azure's trace")
     if header[0] == "timestamp_ms":
-        return _replay(_mooncake(path, lines), "Mooncake's trace")
+        return _mooncake_replay(*_mooncake(path, header, lines))
     if header[0] == "at_s":
         return _replay(_ours(path, header, lines), "a table of instants")
     if header[0] == "Timestamp" and {"Request tokens", "Response tokens"} <= set(header):
@@ -132,25 +139,51 @@ def _azure(path: Path, lines: Iterable[str]) -> Rows:
     return _sorted(Rows((at_ns - at_ns.min()) / 1e9, prompt, output))
 
 
-def _mooncake(path: Path, lines: Iterable[str]) -> Rows:
-    ticks_ms, prompt, output = columns_of(path, lines, 3, (0, 1, 2))
-    return _sorted(Rows(_spread(ticks_ms / 1000), prompt, output))
+def _mooncake(path: Path, header: Sequence[str], lines: Iterable[str]) -> tuple[Rows, Floats]:
+    """Return the rows of Mooncake as columns, and what a prefix cache would have of each."""
+    wanted = [0, 1, 2, *(at for at, name in enumerate(header) if name == "prefix_hit_tokens")]
+    ticks_ms, prompt, output, *found = columns_of(path, lines, len(header), wanted)
+    cached = found[0] if found else np.zeros(0)
+    return _sorted(Rows(_spread(ticks_ms / 1000), prompt, output)), cached
 
 
-def _mooncake_lines(path: Path, lines: Iterable[str]) -> Rows:
-    """Return the rows of Mooncake as it is published: a JSON object a line."""
+def _mooncake_lines(path: Path, lines: Iterable[str]) -> tuple[Rows, Floats]:
+    """Return the same of Mooncake as it is published: a JSON object a line."""
+    seen: set[int] = set()
 
     def cells() -> Iterator[list[str]]:
         for number, line in enumerate(lines, start=1):
             try:
                 entry = json.loads(line)
                 found = [entry[key] for key in ("timestamp", "input_length", "output_length")]
-            except (ValueError, KeyError, TypeError):
+                blocks = [int(block) for block in entry.get("hash_ids", ())]
+            except (ValueError, KeyError, TypeError, AttributeError):
                 raise TraceError(f"{path}: line {number} is not a request of Mooncake") from None
-            yield [str(cell) for cell in found]
+            known = sum(1 for _ in takewhile(seen.__contains__, blocks))
+            if len(seen) < MOST_BLOCKS:
+                seen.update(blocks)
+            yield [str(cell) for cell in (*found, MOONCAKE_BLOCK * known)]
 
-    ticks_ms, prompt, output = columns_of(path, (",".join(row) for row in cells()), 3, (0, 1, 2))
-    return _sorted(Rows(_spread(ticks_ms / 1000), prompt, output))
+    texts = (",".join(row) for row in cells())
+    ticks_ms, prompt, output, cached = columns_of(path, texts, 4, (0, 1, 2, 3))
+    rows = _sorted(Rows(_spread(ticks_ms / 1000), prompt, output))
+    return rows, np.minimum(cached, prompt) if seen else np.zeros(0)
+
+
+def _mooncake_replay(rows: Rows, cached: Floats) -> Replay:
+    replay = _replay(rows, "Mooncake's trace")
+    if rows.prompt is None or not cached.any():
+        return replay
+    # The first block is the same for nearly all: who has more goes on with a conversation.
+    goes_on = cached > MOONCAKE_BLOCK
+    continued = float(goes_on.mean()) or 1.0
+    share = min(1.0, float(cached.sum() / rows.prompt.sum()) / continued)
+    told = (
+        f"{replay.told}; a prefix cache without end would have "
+        f"{cached.sum() / rows.prompt.sum():.0%} of the prompt tokens, about "
+        f"--prefix-cache {continued:.2g},{share:.2g}"
+    )
+    return replace(replay, told=told)
 
 
 def _burst_gpt(path: Path, header: Sequence[str], lines: Iterable[str]) -> Replay:

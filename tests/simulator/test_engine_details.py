@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scenes import result_of, scene
+from scenes import burst, result_of, scene
 
 from simulator.cli.option_parser import UsageError
 from simulator.cli.options import simulate_of
@@ -29,7 +29,7 @@ from simulator.traffic.service_profiles import (
     read_profile,
 )
 from simulator.traffic.streams import Streams
-from simulator.traffic.workload import Renewal
+from simulator.traffic.workload import Burst, Renewal
 from tornado_frontdoor.cli.main import main
 
 ENGINE = ServiceProfile(
@@ -57,6 +57,19 @@ def test_short_memory_preempts_and_hides_waits_and_is_told_only_where_it_is_know
     assert short.estimate("kv_usage_max").mean == pytest.approx(1.0, abs=0.02)
     assert short.estimate("latency_p95_s").mean > roomy.estimate("latency_p95_s").mean
     assert "kv_usage_mean" not in result_of(world(), replications=1).estimates()
+
+
+def test_wait_after_a_preemption_is_hidden_as_one_before_a_start_is():
+    """Ten tokens a second each; full after 4 s, then the second waits for 2 s until it fits."""
+    details = EngineDetails(kv_tokens=100.0, kv_block_tokens=0)
+    profile = ServiceProfile(
+        name="ten", source="made up", token=TokenTimes(first_s=0.1), details=details
+    )
+    laws = {"prompt": Distribution("const", 10.0), "output": Distribution("const", 60.0)}
+    result = result_of(burst(arrivals=Burst(count=2), service=Service(profile=profile, **laws)))
+    assert result.estimate("hidden_wait_mean_s").mean == pytest.approx((0 + 2) / 2)
+    assert result.estimate("preemptions_per_request").mean == 0.5
+    assert result.estimate("latency_p99_s").mean == pytest.approx(8.0)
 
 
 def test_mean_usage_is_what_little_s_law_says():

@@ -62,6 +62,18 @@ def test_a_prompt_that_does_not_fit_waits_inside_and_nobody_overtakes_it():
     ]
 
 
+def test_one_that_gave_up_goes_on_before_those_who_never_began():
+    replica = replica_of(100, slots=2)
+    for job in "abc":
+        replica.start(job, 60.0, 0.0, prompt=10.0)
+    told = story(replica)
+    assert [entry for entry in told if entry[2] == 6.0] == [
+        ("finished", "a", 6.0),
+        ("resumed", "b", 6.0),
+        ("started", "c", 6.0),
+    ]
+
+
 def test_what_it_gave_up_is_read_anew_as_a_prompt_but_for_what_prefix_caching_has_left():
     prefill = Prefill(cost_s=0.1, budget_tokens=1_000_000)
     lasts = {}

@@ -58,6 +58,23 @@ def test_mooncake_ticks_are_spread_over_their_step(tmp_path):
     assert np.diff(rows.at_s) == pytest.approx(np.full(19, 0.3))
 
 
+def test_mooncake_tells_how_much_a_prefix_cache_would_have(tmp_path):
+    """Two of four go on with a conversation; 4,048 of 8,000 prompt tokens were there before."""
+    blocks = ([1, 2, 3], [1, 9, 8], [1, 2, 3, 4], [1, 2, 3, 4])
+    lines = "".join(
+        json.dumps({"timestamp": at, "input_length": 2000, "output_length": 9, "hash_ids": ids})
+        + "\n"
+        for at, ids in enumerate(blocks)
+    )
+    published = read_trace(written(tmp_path / "t.jsonl", lines)).told
+    header = "timestamp_ms,input_length,output_length,prefix_hit_tokens\n"
+    hits = (0, 512, 1536, 2000)
+    rows = "".join(f"{at},2000,9,{hit}\n" for at, hit in enumerate(hits))
+    columns = read_trace(written(tmp_path / "t.csv", header + rows)).told
+    assert published == columns
+    assert "51% of the prompt tokens, about --prefix-cache 0.5,1" in columns
+
+
 def test_servegen_windows_without_traffic_stay_empty(tmp_path):
     path = written(
         tmp_path / "c_rates.csv",
