@@ -55,6 +55,11 @@ class Alone:
         """Whether this door goes on with its share."""
         return bool(self._split)
 
+    @property
+    def refuses(self) -> bool:
+        """Whether this door has nothing for anybody, and knows so."""
+        return self._split is False
+
     def share(self, address: str) -> int:
         """Return the slots that this door has at an engine."""
         return self._rules.share(address, self._doors) if self._split else 0

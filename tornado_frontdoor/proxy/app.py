@@ -325,6 +325,7 @@ class App:
             service.upstreams = self.pool.current
         if self.pool.cluster is not None:
             self.admin.cluster = self.pool.cluster.status
+            self.door.is_cut_off = self.pool.cluster.is_cut_off
         server = settings.server
         self.admin.guard.hosts = HostRule(
             self._started_with.server.admin_listen, server.admin_hosts

@@ -5,7 +5,7 @@ What an engine answers goes on as a `ProxiedRequest` of its own.
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import inf
 from time import monotonic
@@ -78,6 +78,8 @@ class FrontDoor:
         self.draining = False
         self.lame = False
         """Whether it serves for a while yet and load balancers are to look elsewhere."""
+        self.is_cut_off: Callable[[], bool] = _never
+        """Whether the other front doors of its cluster may serve while this one cannot."""
         self.under_way: dict[ProxiedRequest, None] = {}
         """In the order they came, so that whatever is done to all of them is done in that order."""
         self.progress: Progress = "known"
@@ -326,10 +328,11 @@ class FrontDoor:
             }
             for key, upstream in self.upstreams.items()
         }
-        leaves = self.draining or self.lame
-        body = {"status": "draining" if leaves else "ok", "upstreams": upstreams}
+        status = "cut_off" if self.is_cut_off() else "ok"
+        status = "draining" if self.draining or self.lame else status
+        body = {"status": status, "upstreams": upstreams}
         headers = [("Content-Type", "application/json"), ("Cache-Control", "no-store")]
-        return Document(503 if leaves else 200, headers, json.dumps(body).encode())
+        return Document(200 if status == "ok" else 503, headers, json.dumps(body).encode())
 
     def waits(self, request: ProxiedRequest, headers: Mapping[str, str]) -> None:
         """Tell a request its place from time to time, where its client bears it."""
@@ -363,3 +366,7 @@ def _refuse_encoded(client: Client) -> None:
             Reason.UNSUPPORTED_MEDIA_TYPE,
             f"Content-Encoding {quoted(encoding)} is not read here: send the body as it is",
         )
+
+
+def _never() -> bool:
+    return False

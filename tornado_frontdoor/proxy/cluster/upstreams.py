@@ -134,6 +134,12 @@ class Cluster:
         if not kept:
             raise JournalError("another front door owns the gates, and with them the journal")
 
+    def is_cut_off(self) -> bool:
+        """Tell whether this door refuses everybody while others may serve."""
+        node = self.door.node
+        refuses = node.alone is not None and node.alone.refuses
+        return refuses and node.rules.on_outage == "split"
+
     def status(self) -> Mapping[str, Any]:
         """Return what this door is in the cluster, for operators."""
         node = self.door.node
