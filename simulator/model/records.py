@@ -191,6 +191,11 @@ class Records:
         """Times that measured requests came to the gate."""
         return self.offered + self._returns
 
+    @property
+    def states(self) -> list[tuple[float, EngineState]]:
+        """When the engine came to which state; nothing without idle tiers."""
+        return [] if self._times is None else self._times.changes
+
     def end(self, requests: int, times: StateTimes | None) -> None:
         """Note that nothing more will happen, and how many requests came in all."""
         self.offered = max(0, requests - self._warmup)

@@ -68,6 +68,8 @@ class StateTimes:
     def __init__(self) -> None:
         self.wakes: dict[SleepDepth, int] = {}
         self.seconds: dict[EngineState, float] = {}
+        self.changes: list[tuple[float, EngineState]] = []
+        """When it became what."""
         self._state = EngineState.UNKNOWN
         self._since_s = 0.0
         self._closed = False
@@ -76,6 +78,7 @@ class StateTimes:
         """Note that the engine's state is another one."""
         self._add(now)
         self._state = change.state
+        self.changes.append((now, change.state))
 
     def woke(self, wake: WakeEnded) -> None:
         """Note the end of a wake."""

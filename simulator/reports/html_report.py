@@ -16,12 +16,15 @@ from simulator.model.records import Metrics, Records
 from simulator.reports.json_document import parameters
 from simulator.reports.svg import Curve, Dot, Frame, drawn
 from simulator.reports.terminal import ROWS, asked_columns, interval, number
+from simulator.reports.tier_picture import spans, states_section
 from simulator.reports.tune_text import admission_table, grounds, reasons, toml_text
 from simulator.study.request import StudyRequest
 from simulator.study.tune import Trial, Tuned
 
 SHOWN_REQUESTS = 400
 """Requests whose time is drawn: more is a black bar."""
+SHOWN_WITH_TIERS = 100
+"""Where engines sleep, requests are so far apart that each is a line."""
 QUANTILES = tuple(1 - 10 ** (-at / 12) for at in range(37))
 """Up to 0.999, evenly on the scale of the share that waits longer."""
 
@@ -41,6 +44,7 @@ def html_report(
         *_head(tuned, command, upstream, slots),
         *_points(tuned, command),
         *(() if run is None else _over_time(*run, best, command)),
+        *(() if run is None else _states(*run, best)),
         *_numbers(best, observed),
         *_parameters(tuned, command),
         f"<details><summary>The whole answer as text</summary><pre>{escape(text)}</pre></details>",
@@ -154,8 +158,9 @@ def _over_time(
     assert best is not None
     cap = best.scenario.cap
     at = [entry.at_s for entry in journal if entry.what == "arrived"]
-    start_s = at[len(at) // 2] if len(at) > 2 * SHOWN_REQUESTS else 0.0
-    following = [at_s for at_s in at if at_s >= start_s][:SHOWN_REQUESTS]
+    most = SHOWN_WITH_TIERS if records.states else SHOWN_REQUESTS
+    start_s = at[len(at) // 2] if len(at) > 2 * most else 0.0
+    following = [at_s for at_s in at if at_s >= start_s][:most]
     end_s = following[-1] if following else start_s
     shown = [entry for entry in journal if start_s <= entry.at_s <= end_s]
     flight = Curve([(entry.at_s - start_s, entry.in_flight) for entry in shown], "in flight", True)
@@ -183,15 +188,22 @@ def _over_time(
     yield drawn(frame, curves=[Curve(known, "waits", filled=True)])
 
 
+def _states(records: Records, journal: Sequence[Entry], best: Trial | None) -> Iterable[str]:
+    came_s = [entry.at_s for entry in journal if entry.what == "arrived"]
+    if records.states and came_s and best is not None and best.today is not None:
+        lasted = spans(records.states, came_s[-1])
+        yield from states_section(lasted, best.today.estimates())
+
+
 def _numbers(best: Trial | None, observed: Metrics | None) -> Iterable[str]:
     if best is None or best.today is None:
         return
     estimates = best.today.estimates()
     stressed = None if best.stressed is None else best.stressed.estimates()
     yield "<h2>The recommended point</h2>"
-    yield "<table><tr><th></th><th>today</th><th>95 %</th>"
-    yield "<th>with the headroom</th>" if stressed else ""
-    yield ("<th>in the log, as it was</th>" if observed else "") + "</tr>"
+    yield '<div class="wide"><table><tr><th></th><td>today</td><td>95 %</td>'
+    yield "<td>with the headroom</td>" if stressed else ""
+    yield ("<td>in the log, as it was</td>" if observed else "") + "</tr>"
     for label, name in ROWS:
         if name not in estimates:
             continue
@@ -202,8 +214,9 @@ def _numbers(best: Trial | None, observed: Metrics | None) -> Iterable[str]:
         if observed:
             cells.append(number(name, observed[name]) if name in observed else "")
         told = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        yield f"<tr><th>{escape(label.strip())}</th>{told}</tr>"
-    yield "</table>"
+        within = ' class="within"' if label.startswith(" ") else ""
+        yield f"<tr><th{within}>{escape(label.strip())}</th>{told}</tr>"
+    yield "</table></div>"
 
 
 def _parameters(tuned: Tuned, command: StudyRequest) -> Iterable[str]:
@@ -240,8 +253,10 @@ h2 { font-size: 1.2rem; margin: 3rem 0 .2rem; } p { margin: .2rem 0 .6rem; color
   border: 1px solid #cbd5e0; border-radius: .3rem; background: #fff; color: inherit; }
 pre { background: #f3f6fa; border-radius: .6rem; margin: 0; padding: 1rem; overflow-x: auto;
   font-size: .85rem; line-height: 1.5; } summary { cursor: pointer; margin: 1rem 0 .4rem; }
+.wide { overflow-x: auto; } .wide svg { min-width: 38rem; } .wide td { white-space: nowrap; }
+.wide .within { padding-left: 1.2rem; color: #64748b; }
 svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: #4a5568; }
-.kept { fill: #2f855a; fill-opacity: .08; }
+.kept { fill: #2f855a; fill-opacity: .08; } .kept.key { fill-opacity: .25; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 500; } td { text-align: right; }
 th, td { padding: .15rem .9rem .15rem 0; border-bottom: 1px solid #e5e9ef; }
@@ -249,7 +264,7 @@ input[type=range] { width: 100%; } output { display: block; min-height: 1.5em; f
 .dot.at { stroke: #111; stroke-width: 3; }
 @media (max-width: 40rem) { .pair { grid-template-columns: 1fr; } h1 { font-size: 1.5rem; } }
 @media (prefers-color-scheme: dark) {
-  body { background: #14181f; color: #dde3ea; } p, .cards small { color: #a9b4c2; }
+  body { background: #14181f; color: #dde3ea; } p, .cards small, .wide .within { color: #a9b4c2; }
   pre, .cards div { background: #1d232c; } h1 em { color: #63b3ed; }
   #copy { background: #14181f; border-color: #2b333f; }
   svg text { fill: #a9b4c2; } th, td { border-color: #2b333f; } .dot.at { stroke: #fff; }

@@ -12,22 +12,26 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from simulator.model.checked_gate import Entry
 from simulator.model.records import Records
+from simulator.reports.tier_picture import COLOURS, spans
 from simulator.study.sweep import Choice
 
 SHOWN_S = 600.0
 """Seconds of the first replication that are drawn: more is a black bar."""
+FEWEST = 100
+"""Requests that are drawn at least, however rarely they come."""
 
 
 def draw_run(path: Path, records: Records, journal: Sequence[Entry], cap: int, title: str) -> None:
     """Draw one replication: in flight and queue over time, and the law of the waits."""
     figure = Figure(figsize=(11, 8), layout="constrained")
     figure.suptitle(title)
-    flight, queue, waits = figure.subplots(3, 1)
-    start_s = _start(journal)
-    shown = [entry for entry in journal if start_s <= entry.at_s <= start_s + SHOWN_S]
+    flight, queue, waits, *states = figure.subplots(4 if records.states else 3, 1)
+    start_s, end_s = _window(journal)
+    shown = [entry for entry in journal if start_s <= entry.at_s <= end_s]
     instants = [entry.at_s for entry in shown]
     flight.step(instants, [entry.in_flight for entry in shown], where="post", linewidth=0.8)
     flight.axhline(cap, linestyle=":", color="grey")
@@ -56,14 +60,27 @@ def draw_run(path: Path, records: Records, journal: Sequence[Entry], cap: int, t
     waits.set_ylim(0, 1)
     waits.set_xlabel("wait of the served, seconds")
     waits.set_ylabel("share not above it")
+    for axes in states:
+        for at_s, until_s, state in spans(records.states, end_s):
+            since_s = max(at_s, start_s)
+            if since_s < until_s:
+                axes.broken_barh([(since_s, until_s - since_s)], (0, 1), color=COLOURS[state])
+        patches = [Patch(color=each, label=state.value) for state, each in COLOURS.items()]
+        axes.legend(handles=patches, loc="upper right", ncols=len(patches), fontsize=7)
+        axes.set(xlim=(start_s, end_s), ylim=(0, 1.6), yticks=[], xlabel="seconds", ylabel="engine")
     _save(figure, path, title)
 
 
-def _start(journal: Sequence[Entry]) -> float:
-    """Return where to begin: after the system has filled, when the run is long."""
-    if not journal or journal[-1].at_s < 2 * SHOWN_S:
-        return 0.0
-    return journal[-1].at_s / 2
+def _window(journal: Sequence[Entry]) -> tuple[float, float]:
+    """Return what to draw: after the system has filled, and long enough for some to come."""
+    if not journal:
+        return 0.0, 0.0
+    end_s = journal[-1].at_s
+    arrived = [entry.at_s for entry in journal if entry.what == "arrived"]
+    start_s = 0.0 if end_s < 2 * SHOWN_S or len(arrived) < 2 * FEWEST else end_s / 2
+    following = [at_s for at_s in arrived if at_s >= start_s]
+    enough_s = following[min(FEWEST, len(following)) - 1] if following else start_s
+    return start_s, max(start_s + SHOWN_S, enough_s)
 
 
 def draw_sweep(path: Path, choice: Choice, slo: Mapping[str, float], title: str) -> None:

@@ -6,7 +6,7 @@ from html import escape
 from math import ceil, floor, log10
 
 WIDTH, HEIGHT = 860, 380
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 48
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 26, 48
 COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#b83280", "#00838f", "#975a16", "#4a5568")
 
 
@@ -46,17 +46,25 @@ class Frame:
     groups: str = ""
     """What the groups of dots are."""
     tight: bool = False
-    """Whether x ends with its last value."""
+    """Whether x ends with its last value, and y counts."""
 
 
 class _Scale:
     """From values to places."""
 
-    def __init__(self, values: Sequence[float], start: float, stop: float, *, whole: bool) -> None:
+    def __init__(
+        self,
+        values: Sequence[float],
+        start: float,
+        stop: float,
+        *,
+        whole: bool,
+        least_step: float = 0.0,
+    ) -> None:
         low, high = min(values), max(values)
         if not whole:
             low = min(0.0, low)
-        self.step = 1.0 if whole else _round_step((high - low) or 1.0)
+        self.step = 1.0 if whole else max(least_step, _round_step((high - low) or 1.0))
         self.low = floor(low / self.step) * self.step
         self.high = max(ceil(high / self.step), floor(low / self.step) + 1) * self.step
         self._start, self._stop = start, stop
@@ -87,7 +95,8 @@ def drawn(frame: Frame, dots: Sequence[Dot] = (), curves: Sequence[Curve] = ()) 
     x = _Scale(xs, LEFT, WIDTH - RIGHT, whole=False)
     if frame.tight:
         x.high = max(xs)
-    y = _Scale(ys, HEIGHT - BOTTOM, TOP, whole=frame.y_logarithm)
+    least = 1.0 if frame.tight else 0.0
+    y = _Scale(ys, HEIGHT - BOTTOM, TOP, whole=frame.y_logarithm, least_step=least)
     parts = [*_axes(frame, x, y)]
     for number, curve in enumerate(curves):
         colour = COLOURS[number % len(COLOURS)]
@@ -105,8 +114,8 @@ def drawn(frame: Frame, dots: Sequence[Dot] = (), curves: Sequence[Curve] = ()) 
     groups = sorted({dot.group for dot in dots})
     for number, group in enumerate(groups if frame.groups else ()):
         colour, at = COLOURS[number % len(COLOURS)], WIDTH - RIGHT - 60 * (len(groups) - number)
-        parts.append(f'<circle cx="{at}" cy="{TOP + 12}" r="5" fill="{colour}"/>')
-        parts.append(f'<text x="{at + 9}" y="{TOP + 16}">{escape(frame.groups)} {group}</text>')
+        parts.append(f'<circle cx="{at}" cy="{TOP - 14}" r="5" fill="{colour}"/>')
+        parts.append(f'<text x="{at + 9}" y="{TOP - 10}">{escape(frame.groups)} {group}</text>')
     for dot in dots:
         colour = COLOURS[groups.index(dot.group) % len(COLOURS)]
         place = f'cx="{x.at(dot.x):.1f}" cy="{y.at(dot.y):.1f}"'
@@ -118,9 +127,9 @@ def drawn(frame: Frame, dots: Sequence[Dot] = (), curves: Sequence[Curve] = ()) 
         )
     label = escape(f"{frame.y_name} by {frame.x_name}")
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
+        f'<div class="wide"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
         + "".join(parts)
-        + "</svg>"
+        + "</svg></div>"
     )
 
 
@@ -162,7 +171,8 @@ def _axes(frame: Frame, x: _Scale, y: _Scale) -> list[str]:
         across, up = x.at(frame.x_limit), y.at(frame.y_limit)
         parts.append(
             f'<path d="M{LEFT} {bottom}V{up:.1f}H{across:.1f}V{bottom}Z" class="kept"/>'
-            f'<text x="{LEFT + 8}" y="{up + 16:.1f}">keeps the limits</text>'
+            f'<rect x="{LEFT}" y="{TOP - 20}" width="12" height="12" class="kept key"/>'
+            f'<text x="{LEFT + 18}" y="{TOP - 10}">keeps the limits</text>'
         )
     for number, (value, name) in enumerate(frame.marks):
         at, height = x.at(value), TOP + 14 + 16 * number

@@ -83,6 +83,10 @@ def _verdict(tuned: Tuned) -> Iterator[str]:
         yield f"It keeps the limits today, but nothing does with {tuned.headroom:.0%} more traffic."
 
 
+NAMED = 4
+"""Rivals that are named; the others are counted."""
+
+
 def reasons(tuned: Tuned) -> Iterator[str]:
     """Yield why this point, what binds and how sure it is."""
     best = tuned.recommended
@@ -98,7 +102,9 @@ def reasons(tuned: Tuned) -> Iterator[str]:
     if tuned.uncertain:
         rivals = [_name(trial) for trial in _rivals(tuned)]
         sure += ", so this is UNCERTAIN"
-        sure += f"; as good may be {', '.join(rivals)}" if rivals else "; it may miss a limit"
+        named = ", ".join(rivals[:NAMED])
+        more = f" and {len(rivals) - NAMED} more" if len(rivals) > NAMED else ""
+        sure += f"; as good may be {named}{more}" if rivals else "; it may miss a limit"
     yield sure + "."
     if tuned.ruled_out:
         yield f"Out: {ruled_out_text(tuned.ruled_out, tuned.borne)}."

@@ -13,6 +13,7 @@ from simulator.cli.tune import tune, tune_of
 from simulator.cli.usage import USAGE
 from simulator.exact.closed_form import BoundedQueue
 from simulator.exact.known import exact_metrics
+from simulator.reports.tier_picture import spans
 from simulator.study.experiment import Plan
 from simulator.study.sweep import nothing_exact
 from simulator.study.tune import QUEUES, Search
@@ -21,6 +22,7 @@ from simulator.traffic.service import Service
 from simulator.traffic.workload import Renewal
 from tornado_frontdoor.cli.main import main
 from tornado_frontdoor.config import load
+from tornado_frontdoor.core.decisions import EngineState
 
 SLO = {"lost_share": 0.01, "wait_p95_s": 5.0}
 TIMEOUTS_S = (5.0, 10.0, 30.0)
@@ -274,7 +276,7 @@ class _Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.fetched += [value for name, value in attrs if name in {"src", "href"}]
         self.titles += tag == "title"
-        if tag not in {"meta", "input", "path", "circle"}:
+        if tag not in {"meta", "input", "path", "circle", "rect"}:
             self.open.append(tag)
 
     def handle_endtag(self, tag):
@@ -299,6 +301,30 @@ def test_report_is_one_page_that_fetches_nothing(tmp_path, capsys):
     rows = json.loads(text.split('id="points">')[1].split("</script>")[0])
     assert next(row["told"] for row in rows if row["chosen"]).startswith("cap 7, queue 12")
     assert "exp:2" in text
+
+
+def test_report_with_idle_tiers_shows_states_gpu_hours_and_cold_starts(tmp_path, capsys):
+    path = tmp_path / "report.html"
+    line = "--rate 0.01 --slots 2 --service hold:20 --sleep 20,90 --slo lost_share=0.5"
+    more = "--headroom 0 --queue 4 --timeout 60 --jobs 1 --requests 60"
+    assert main(["tune", *line.split(), *more.split(), "--html", str(path)]) == 0
+    page = _Page()
+    page.feed(path.read_text(encoding="utf-8"))
+    assert page.open == []
+    text = path.read_text(encoding="utf-8")
+    _, _, section = text.partition("The engine's states over time")
+    section, _, _ = section.partition("The recommended point")
+    for words in ("GPU-hours", "cold starts", "awake, ", "sleeping, ", "offloaded, ", "waking, "):
+        assert words in section
+    widths = [float(each.split('"')[1]) for each in section.split(" width=")[1:]]
+    assert max(widths) < 860
+    assert capsys.readouterr().out
+
+
+def test_states_last_until_the_next_one_and_no_longer_than_what_is_shown():
+    states = [EngineState.UNKNOWN, EngineState.AWAKE, EngineState.SLEEPING, EngineState.AWAKE]
+    lasted = spans(list(zip((0.0, 0.0, 5.0, 90.0), states, strict=True)), 7.0)
+    assert lasted == [(0.0, 5.0, EngineState.AWAKE), (5.0, 7.0, EngineState.SLEEPING)]
 
 
 def test_report_is_written_where_nothing_keeps_the_limits_too(tmp_path, capsys):
