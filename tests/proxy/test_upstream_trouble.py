@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tornado_frontdoor.proxy.curl import transfer as upstream_transfer
+from tornado_frontdoor.proxy.curl import handle as upstream_handle
 from tornado_frontdoor.proxy.curl.client import TransferEnd, UpstreamFailed
 
 
@@ -155,7 +155,7 @@ def test_a_reused_connection_that_turns_out_dead_costs_one_silent_retry(kit: Any
 def test_a_reused_connection_that_breaks_after_long_work_is_not_tried_again(
     kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream_transfer, "STALE_WITHIN_S", 0.05)
+    monkeypatch.setattr(upstream_handle, "STALE_WITHIN_S", 0.05)
     requests = 0
 
     async def serve(reader: Any, writer: Any) -> None:

@@ -91,10 +91,10 @@ class Network:
             handle.setopt(pycurl.SOCKOPTFUNCTION, lambda *_: pycurl.SOCKOPT_ALREADY_CONNECTED)
             return handle
 
-        make = client.make_handle
+        make = client.Handle
         with ExitStack() as stack:
             stack.enter_context(patch.object(public, "bind_sockets", self.bind))
             stack.enter_context(patch.object(server, "bind_sockets", self.bind))
-            stack.enter_context(patch.object(client, "make_handle", make_handle))
+            stack.enter_context(patch.object(client, "Handle", make_handle))
             stack.enter_context(patch.object(client.UpstreamClient, "_arm", lambda *_: None))
             yield

@@ -6,7 +6,7 @@ vLLM answers those asleep too, so the side door wakes nobody.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import cast
@@ -49,6 +49,9 @@ LOG = logging.getLogger("frontdoor")
 
 _SIDE_LIMITS = AdmissionLimits(cap=8, queue=512, queue_timeout_s=60.0)
 """Claude Code counts tokens 14 at a time; 8 at once keep an engine's tokenizer busy enough."""
+
+
+_CLIENT_KEYS = ("authorization", "x-api-key", "api-key")
 
 
 class CannotJoin(Exception):  # noqa: N818 - said to an operator as it stands
@@ -199,16 +202,14 @@ class Upstream:
         )
         return self._client.start(call, receiver)
 
-    def _credentials(self, request: CanonicalRequest) -> Iterator[tuple[str, str]]:
-        """Yield what else the engine is told: with the client's key, or with ours in its place."""
+    def _credentials(self, request: CanonicalRequest) -> Iterable[tuple[str, str]]:
+        """Return what else the engine is told: with the client's key, or with ours in its place."""
         if self.settings.forward_client_key:
-            yield from request.headers
-            return
-        for name, value in request.headers:
-            if name.lower() not in ("authorization", "x-api-key", "api-key"):
-                yield name, value
+            return request.headers
+        headers = [pair for pair in request.headers if pair[0].lower() not in _CLIENT_KEYS]
         if self.api_key is not None:
-            yield "Authorization", f"Bearer {self.api_key}"
+            headers.append(("Authorization", f"Bearer {self.api_key}"))
+        return headers
 
     def lost(self, engine: str | None, why: str = "") -> bool:
         """Take that a request could not connect, and why; tells whether to ask the gate again."""

@@ -34,15 +34,7 @@ from tornado.ioloop import IOLoop
 from tornado.platform.asyncio import BaseAsyncIOLoop
 
 from tornado_frontdoor.config.engine_tls import TlsFiles
-from tornado_frontdoor.proxy.curl.handle import (
-    end_of,
-    make_handle,
-    prepare,
-    release_body,
-    show,
-    tls_for,
-    unsent,
-)
+from tornado_frontdoor.proxy.curl.handle import Handle, end_of, tls_for, unsent
 from tornado_frontdoor.proxy.curl.handle import silence_of as _silence_of
 from tornado_frontdoor.proxy.curl.readiness import EPOLL, ready_of
 from tornado_frontdoor.proxy.curl.transfer import (
@@ -118,16 +110,17 @@ class UpstreamClient(CurlAsyncHTTPClient):
         if self._closed:
             self._loop.call_soon(transfer.finish, TransferEnd.ABORTED, "the client is closed")
             return transfer
-        curl = self._free_list.pop() if self._free_list else self._grow()
-        if self._tls or curl.tls is not None:
-            curl = self._shown(curl, call.url)
+        handle = self._free_list.pop() if self._free_list else self._grow()
+        if self._tls or handle.tls is not None:
+            handle = self._shown(handle, call.url)
         try:
-            prepare(curl, call, transfer)
+            handle.prepare(call)
         except (pycurl.error, ValueError, TypeError, OverflowError) as error:
-            self._free_list.append(curl)
+            self._free_list.append(handle)
             self._loop.call_soon(transfer.finish, unsent(error), str(error))
             return transfer
-        transfer.curl = curl
+        transfer.handle, handle.transfer = handle, transfer
+        curl = handle.curl
         self._active[curl] = transfer
         if self._inside:
             self._deferred.append((self._add, transfer))
@@ -228,36 +221,37 @@ class UpstreamClient(CurlAsyncHTTPClient):
     # --- handles ---
 
     def _curl_create(self) -> Any:
-        return make_handle()
+        return Handle()
 
-    def _grow(self) -> Any:
-        curl = self._curl_create()
-        self._curls.append(curl)
-        return curl
+    def _grow(self) -> Handle:
+        handle: Handle = self._curl_create()
+        self._curls.append(handle)
+        return handle
 
-    def _shown(self, curl: Any, url: str) -> Any:
+    def _shown(self, handle: Handle, url: str) -> Handle:
         """Return a handle with the certificates for `url`: this one, or one in its place."""
         wanted = tls_for(url, self._tls)
-        if curl.tls not in (None, wanted):
-            self._curls.remove(curl)
-            curl.close()
-            curl = self._grow()
-        return show(curl, wanted)
+        if handle.tls not in (None, wanted):
+            self._curls.remove(handle)
+            handle.close()
+            handle = self._grow()
+        handle.show(wanted)
+        return handle
 
     def _add(self, transfer: Transfer) -> None:
-        if transfer.curl is not None:
-            self._multi.add_handle(transfer.curl)
+        if transfer.handle is not None:
+            self._multi.add_handle(transfer.handle.curl)
 
     def _abort(self, transfer: Transfer) -> None:
         self._end(transfer, TransferEnd.ABORTED, "")
 
     def _unpause(self, transfer: Transfer) -> None:
-        if transfer.curl is None:
+        if transfer.handle is None:
             return
         failure: tuple[int, str] | None = None
         self._inside = True
         try:
-            transfer.curl.pause(pycurl.PAUSE_CONT)
+            transfer.handle.curl.pause(pycurl.PAUSE_CONT)
         except pycurl.error as error:
             failure = error.args
         finally:
@@ -273,16 +267,17 @@ class UpstreamClient(CurlAsyncHTTPClient):
                 action(transfer)
 
     def _end(self, transfer: Transfer, end: TransferEnd, detail: str) -> None:
-        curl = transfer.curl
-        if curl is not None:
-            transfer.curl = None
+        handle = transfer.handle
+        if handle is not None:
+            transfer.handle = None
+            curl = handle.curl
             del self._active[curl]
             if end in _BROKEN_OFF and not self._closed:
                 self._linger(transfer, curl)
             # An unfinished transfer takes its connection with it: the engine sees the close.
             self._multi.remove_handle(curl)
-            release_body(curl)
-            self._free_list.append(curl)
+            handle.release()
+            self._free_list.append(handle)
         transfer.finish(end, detail)
 
     def _linger(self, transfer: Transfer, curl: Any) -> None:
@@ -301,7 +296,8 @@ class UpstreamClient(CurlAsyncHTTPClient):
         while queued:
             queued, done, failed = self._multi.info_read()
             ended = [(self._active[curl], None, "") for curl in done]
-            ended += [(self._active[curl], error, text) for curl, error, text in failed]
+            if failed:
+                ended += [(self._active[curl], error, text) for curl, error, text in failed]
             # Transfers, not handles: the end of one may abort the next, for which `_end` then does
             # nothing, and start another on its handle.
             for transfer, error, text in ended:
@@ -318,7 +314,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
                 transfer.heard_s = now_s  # it is we who do not listen
             if transfer.heard_s + transfer.silence_s > now_s:
                 self.watch_silence(transfer)
-            elif transfer.curl is not None:
+            elif transfer.handle is not None:
                 self._end(transfer, *_silence_of(transfer, transfer.silence_s))
 
     # --- libcurl and the loop ---

@@ -3,14 +3,20 @@
 A handle keeps its options from call to call (no `reset`), which is what makes a call cheap.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from time import monotonic
 from typing import Any
 
 import pycurl
 
 from tornado_frontdoor.config.engine_tls import TlsFiles
 from tornado_frontdoor.core.request import StoredBody
-from tornado_frontdoor.proxy.curl.transfer import Transfer, TransferEnd, UpstreamCall
+from tornado_frontdoor.proxy.curl.transfer import (
+    Transfer,
+    TransferEnd,
+    UpstreamCall,
+    parse_head,
+)
 
 MAX_IDLE_S = 4
 """Age from which an idle connection is not reused; vLLM closes idle ones after 5.0 s."""
@@ -22,6 +28,14 @@ under its name was not found for 58 refusals in a row."""
 BUFFER_BYTES = 64 * 1024
 """The most libcurl reads from a socket at once, so also the most it holds while paused."""
 
+STALE_WITHIN_S = 1.0
+"""How soon a reused connection must turn out dead for the request to go out once more.
+
+libcurl sends a request again, for as long as no byte of an answer came, when a reused connection
+breaks. That is right for one that the engine closed as we took it, which shows within a round
+trip. It is wrong after a minute of silence: the engine was at work on it, and would be again.
+"""
+
 UPLOAD_BUFFER_BYTES = 16 * 1024
 """How much of a body libcurl copies at once, into memory that it keeps as long as the call lasts.
 This is its least; of its usual 64 KiB came half of what an open stream took."""
@@ -31,7 +45,8 @@ MOST_KEPT_BYTES = 4 * 1024
 
 _FRAMING = frozenset({"content-length", "transfer-encoding", "expect"})
 
-_DEFAULTS = {
+_SUPPRESSED = {
+    "expect": "Expect:",
     "accept": "Accept:",
     "content-type": "Content-Type:",
     "user-agent": "User-Agent:",
@@ -61,74 +76,168 @@ class UnsendableError(ValueError):
     """A header of a request is none that can be sent; the message says why."""
 
 
-def make_handle() -> Any:
-    """Return a handle with everything set that is the same for all calls."""
-    curl = pycurl.Curl()
-    for option, value in (
-        (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
-        (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
-        (pycurl.FOLLOWLOCATION, 0),  # vLLM answers a trailing slash with a 307 to itself
-        (pycurl.PATH_AS_IS, 1),
-        (pycurl.HTTP09_ALLOWED, 0),
-        (pycurl.PROXY, ""),  # the environment's proxies are not meant for our engines
-        (pycurl.NOPROXY, "*"),
-        (pycurl.NOSIGNAL, 1),
-        (pycurl.TCP_NODELAY, 1),
-        (pycurl.MAXAGE_CONN, MAX_IDLE_S),
-        (pycurl.DNS_CACHE_TIMEOUT, DNS_CACHE_S),
-        (pycurl.BUFFERSIZE, BUFFER_BYTES),
-        (pycurl.UPLOAD_BUFFERSIZE, UPLOAD_BUFFER_BYTES),
-    ):
-        curl.setopt(option, value)
-    curl.shape = curl.where = curl.tls = None
-    curl.kept_bytes = 0
-    return curl
+_GO_ON: int = pycurl.PREREQFUNC_OK
+_ABORT: int = pycurl.PREREQFUNC_ABORT
+_PAUSE: int = pycurl.WRITEFUNC_PAUSE
+_BLANK = (b"\r\n", b"\n")
+
+
+class Handle:
+    """A libcurl handle, what it was told last, and the call it is at.
+
+    What libcurl calls is set once: another function for each call is half a microsecond each. What
+    we know of a handle is kept here and not on pycurl's own object, which takes one to find it.
+    """
+
+    __slots__ = ("_kept_bytes", "_lines", "_shape", "_where", "curl", "setopt", "tls", "transfer")
+
+    def __init__(self) -> None:
+        self.curl = curl = pycurl.Curl()
+        self.setopt = setopt = curl.setopt
+        self.transfer: Any = None
+        """The call it is at: None while it is idle, and libcurl calls nothing then."""
+        self.tls: TlsFiles | None = None
+        self._lines: list[bytes] = []
+        """Of the head that comes in."""
+        self._shape: tuple[str, str] | None = None
+        """Method, and how a body is sent with it."""
+        self._where: tuple[str, float] | None = None
+        self._kept_bytes = 0
+        for option, value in (
+            (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
+            (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
+            (pycurl.FOLLOWLOCATION, 0),  # vLLM answers a trailing slash with a 307 to itself
+            (pycurl.PATH_AS_IS, 1),
+            (pycurl.HTTP09_ALLOWED, 0),
+            (pycurl.PROXY, ""),  # the environment's proxies are not meant for our engines
+            (pycurl.NOPROXY, "*"),
+            (pycurl.NOSIGNAL, 1),
+            (pycurl.TCP_NODELAY, 1),
+            (pycurl.MAXAGE_CONN, MAX_IDLE_S),
+            (pycurl.DNS_CACHE_TIMEOUT, DNS_CACHE_S),
+            (pycurl.BUFFERSIZE, BUFFER_BYTES),
+            (pycurl.UPLOAD_BUFFERSIZE, UPLOAD_BUFFER_BYTES),
+        ):
+            setopt(option, value)
+        setopt(pycurl.PREREQFUNCTION, self._before_send)
+        setopt(pycurl.HEADERFUNCTION, self._take_header)
+        setopt(pycurl.WRITEFUNCTION, self._take_body)
+
+    def close(self) -> None:
+        """Close it for good."""
+        self.curl.close()
+
+    def show(self, tls: TlsFiles | None) -> None:
+        """Take and show the certificates of `tls`; for good: some cannot be unset."""
+        for option, file in zip(
+            (pycurl.CAINFO, pycurl.SSLCERT, pycurl.SSLKEY), tls or (), strict=False
+        ):
+            if file is not None:
+                self.setopt(option, str(file))
+        self.tls = tls
+
+    # What it is told
+
+    def prepare(self, call: UpstreamCall) -> None:
+        """Tell libcurl this call; raises ValueError or pycurl.error when it cannot be sent."""
+        setopt = self.setopt
+        setopt(pycurl.HTTPHEADER, header_lines(call.headers))
+        where = (call.url, call.connect_timeout_s)
+        if where != self._where:
+            self._where = None  # stays so when an option is refused
+            setopt(pycurl.URL, call.url)
+            setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(call.connect_timeout_s * 1000)))
+            self._where = where
+        method, body = call.method, call.body
+        if isinstance(body, bytes):
+            shape = (method, "fields" if body or method == "POST" else "")
+        else:
+            shape = (method, "upload")
+        if shape != self._shape:
+            self._reshape(*shape)
+        if isinstance(body, bytes):
+            if shape[1]:
+                setopt(pycurl.POSTFIELDS, body)  # not copied; pycurl keeps a reference
+                self._kept_bytes = len(body)
+        else:
+            reader = BodyReader(body)
+            setopt(pycurl.INFILESIZE_LARGE, body.size_bytes)
+            setopt(pycurl.READFUNCTION, reader.read)
+            setopt(pycurl.SEEKFUNCTION, reader.seek)
+
+    def _reshape(self, method: str, body: str) -> None:
+        self._shape = None  # stays so when an option is refused
+        self.setopt(pycurl.NOBODY, 0)
+        self.curl.unsetopt(pycurl.CUSTOMREQUEST)
+        self.setopt(pycurl.HTTPGET, 1)
+        if body == "fields":
+            self.setopt(pycurl.POST, 1)
+        elif body == "upload":
+            self.setopt(pycurl.UPLOAD, 1)  # a PUT unless it is called otherwise
+        elif method == "HEAD":
+            self.setopt(pycurl.NOBODY, 1)
+        if (method, body) not in (("GET", ""), ("HEAD", ""), ("POST", "fields")):
+            self.setopt(pycurl.CUSTOMREQUEST, method)
+        self._shape = (method, body)
+
+    def release(self) -> None:
+        """Let go of the call: an idle handle must not keep 64 MiB, but may a few KiB."""
+        self.transfer = None
+        if self._lines:
+            self._lines.clear()
+        kind = self._shape[1] if self._shape is not None else ""
+        if kind == "fields":
+            if self._kept_bytes > MOST_KEPT_BYTES:
+                self.setopt(pycurl.POSTFIELDS, b"")
+                self._kept_bytes = 0
+        elif kind == "upload":
+            self.setopt(pycurl.READFUNCTION, _nothing)
+            self.setopt(pycurl.SEEKFUNCTION, _nothing)
+
+    # What libcurl calls: nothing of it calls back into libcurl
+
+    def _before_send(self, *_addresses: object) -> int:
+        """Take note: connected and about to send; also before it sends once more."""
+        transfer = self.transfer
+        now_s = monotonic()
+        if transfer.sent_s is None:
+            transfer.sent_s = now_s
+        elif now_s - transfer.sent_s > STALE_WITHIN_S:
+            return _ABORT
+        return _GO_ON
+
+    def _take_header(self, line: bytes) -> None:
+        """Take one line of a head, of an interim head, or of a trailer."""
+        if line not in _BLANK:
+            self._lines.append(line)
+            return
+        lines, transfer = self._lines, self.transfer
+        if not transfer.status and not transfer.doomed and lines:  # trailers are not relayed
+            transfer.take_head(*parse_head(lines))
+        lines.clear()
+
+    def _take_body(self, chunk: bytes) -> int | None:
+        """Take a chunk; None means that all of it was taken."""
+        transfer = self.transfer
+        if transfer.paused:
+            # The chunk after which the receiver said "no more" was taken; this one stays with
+            # libcurl, which stops reading the socket and hands it over again when it may go on.
+            transfer.held = True
+            return _PAUSE
+        transfer.heard_s = monotonic()
+        if not transfer.first_byte:
+            transfer.begin_body()
+        try:
+            if not transfer.receiver.on_data(chunk):
+                transfer.paused = True
+        except Exception:  # noqa: BLE001 - whatever it is, the slot must come back
+            transfer.receiver_failed("on_data")
+        return None
 
 
 def tls_for(url: str, tls: Mapping[str, TlsFiles]) -> TlsFiles | None:
     """Return the certificates for an address, by how it begins."""
     return next((files for origin, files in tls.items() if url.startswith(origin)), None)
-
-
-def show(curl: Any, tls: TlsFiles | None) -> Any:
-    """Have a new handle take and show the certificates of `tls`; for good: some cannot be unset."""
-    for option, file in zip(
-        (pycurl.CAINFO, pycurl.SSLCERT, pycurl.SSLKEY), tls or (), strict=False
-    ):
-        if file is not None:
-            curl.setopt(option, str(file))
-    curl.tls = tls
-    return curl
-
-
-def prepare(curl: Any, call: UpstreamCall, transfer: Transfer) -> None:
-    """Tell `curl` this call; raises ValueError or pycurl.error when it cannot be sent."""
-    curl.setopt(pycurl.HTTPHEADER, header_lines(call.headers))
-    where = (call.url, call.connect_timeout_s)
-    if where != curl.where:
-        curl.where = None  # stays so when an option is refused
-        curl.setopt(pycurl.URL, call.url)
-        curl.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(call.connect_timeout_s * 1000)))
-        curl.where = where
-    method, body = call.method, call.body
-    if isinstance(body, bytes):
-        shape = (method, "fields" if body or method == "POST" else "")
-    else:
-        shape = (method, "upload")
-    if shape != curl.shape:
-        _reshape(curl, *shape)
-    if isinstance(body, bytes):
-        if shape[1]:
-            curl.setopt(pycurl.POSTFIELDS, body)  # not copied; pycurl keeps a reference
-            curl.kept_bytes = len(body)
-    else:
-        reader = BodyReader(body)
-        curl.setopt(pycurl.INFILESIZE_LARGE, body.size_bytes)
-        curl.setopt(pycurl.READFUNCTION, reader.read)
-        curl.setopt(pycurl.SEEKFUNCTION, reader.seek)
-    curl.setopt(pycurl.PREREQFUNCTION, transfer.before_send)
-    curl.setopt(pycurl.HEADERFUNCTION, transfer.take_header)
-    curl.setopt(pycurl.WRITEFUNCTION, transfer.take_body)
 
 
 class BodyReader:
@@ -152,52 +261,24 @@ class BodyReader:
         return pycurl.SEEKFUNC_OK  # type: ignore[no-any-return]
 
 
-def release_body(curl: Any) -> None:
-    """Let go of the last body: an idle handle must not keep 64 MiB, but may a few KiB."""
-    kind = curl.shape[1] if curl.shape is not None else ""
-    if kind == "fields":
-        if curl.kept_bytes > MOST_KEPT_BYTES:
-            curl.setopt(pycurl.POSTFIELDS, b"")
-    elif kind == "upload":
-        curl.setopt(pycurl.READFUNCTION, _nothing)
-        curl.setopt(pycurl.SEEKFUNCTION, _nothing)
-
-
 def _nothing(*_: object) -> int:
     return pycurl.READFUNC_ABORT  # type: ignore[no-any-return]
 
 
-def _reshape(curl: Any, method: str, body: str) -> None:
-    curl.shape = None  # stays so when an option is refused
-    curl.setopt(pycurl.NOBODY, 0)
-    curl.unsetopt(pycurl.CUSTOMREQUEST)
-    curl.setopt(pycurl.HTTPGET, 1)
-    if body == "fields":
-        curl.setopt(pycurl.POST, 1)
-    elif body == "upload":
-        curl.setopt(pycurl.UPLOAD, 1)  # a PUT unless it is called otherwise
-    elif method == "HEAD":
-        curl.setopt(pycurl.NOBODY, 1)
-    if (method, body) not in (("GET", ""), ("HEAD", ""), ("POST", "fields")):
-        curl.setopt(pycurl.CUSTOMREQUEST, method)
-    curl.shape = (method, body)
-
-
-def header_lines(headers: Iterable[tuple[str, str]]) -> list[bytes]:
+def header_lines(headers: Collection[tuple[str, str]]) -> list[bytes]:
     """Return `headers` as libcurl takes them, its own defaults suppressed.
 
     Raises UnsendableError for a line break or NUL within one, or a character beyond Latin-1.
     """
-    lines = ["Expect:"]
-    own = _DEFAULTS.copy()
-    for name, value in headers:
-        folded = name.lower()
-        if folded in _FRAMING:
-            continue
-        own.pop(folded, None)
-        # An empty value is written with a semicolon: with a colon it would mean "suppress".
-        lines.append(f"{name}: {value}" if value.strip() else f"{name};")
-    lines += own.values()
+    named = {name.lower() for name, _ in headers}
+    if not named.isdisjoint(_FRAMING):
+        headers = [pair for pair in headers if pair[0].lower() not in _FRAMING]
+    # An empty value is written with a semicolon: with a colon it would mean "suppress".
+    lines = [
+        f"{name}: {value}" if value and not value.isspace() else f"{name};"
+        for name, value in headers
+    ]
+    lines += [line for name, line in _SUPPRESSED.items() if name not in named]
     # One look at all of them: a break inside a header would show as a line too many.
     text = "\n".join(lines)
     if text.count("\n") != len(lines) - 1 or "\r" in text or "\0" in text:

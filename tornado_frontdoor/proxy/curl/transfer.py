@@ -2,7 +2,7 @@
 
 Rules:
 - `Receiver` is told the head at most once, then chunks, then the end exactly once and last.
-- What libcurl calls (`take_header`, `take_body`, `before_send`) never calls back into libcurl.
+- What libcurl calls (see `Handle`) never calls back into libcurl.
 - A receiver that raises loses its transfer: it is logged and aborted, so that no slot leaks.
 """
 
@@ -13,20 +13,10 @@ from enum import Enum
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
-import pycurl
-
 from tornado_frontdoor.core.request import StoredBody
 from tornado_frontdoor.proxy.curl.lingering import LingeringClose
 
 _log = logging.getLogger(__name__)
-
-STALE_WITHIN_S = 1.0
-"""How soon a reused connection must turn out dead for the request to go out once more.
-
-libcurl sends a request again, for as long as no byte of an answer came, when a reused connection
-breaks. That is right for one that the engine closed as we took it, which shows within a round
-trip. It is wrong after a minute of silence: the engine was at work on it, and would be again.
-"""
 
 
 class TransferEnd(Enum):
@@ -131,12 +121,11 @@ class Transfer:
 
     __slots__ = (
         "_driver",
-        "_lines",
         "chunk_timeout_s",
-        "curl",
         "doomed",
         "ended",
         "first_byte",
+        "handle",
         "heard_s",
         "held",
         "let_go",
@@ -153,11 +142,11 @@ class Transfer:
 
     def __init__(self, driver: TransferDriver, call: UpstreamCall, receiver: Receiver) -> None:
         self._driver = driver
-        self._lines: list[bytes] = []
         self.method, self.url = call.method, call.url
         self.chunk_timeout_s = call.chunk_timeout_s
         self.receiver = receiver
-        self.curl: Any = None  # pycurl has no types
+        self.handle: Any = None
+        """The `Handle` it is on, while it is."""
         self.lingers = call.lingers
         self.lingering: LingeringClose | None = None
         """Set once the call is broken off and the engine may not have noticed; see `lingers`."""
@@ -181,7 +170,8 @@ class Transfer:
 
     def abort(self) -> None:
         """Close the connection now and end as ABORTED. Idempotent; only on the loop."""
-        self._driver.abort_transfer(self)
+        if not self.ended:
+            self._driver.abort_transfer(self)
 
     def resume(self) -> None:
         """Go on after `on_data` returned False; chunks follow on a later turn of the loop.
@@ -207,54 +197,22 @@ class Transfer:
             _log.exception("the receiver of %r failed in on_end", self)
         self.receiver = _NOBODY  # an idle handle keeps its last transfer, but nobody's memory
 
-    def before_send(self, *_addresses: object) -> int:
-        """Take note: connected and about to send; also before it sends once more."""
-        now_s = monotonic()
-        if self.sent_s is None:
-            self.sent_s = now_s
-        elif now_s - self.sent_s > STALE_WITHIN_S:
-            return pycurl.PREREQFUNC_ABORT  # type: ignore[no-any-return]
-        return pycurl.PREREQFUNC_OK  # type: ignore[no-any-return]
-
-    def take_header(self, line: bytes) -> int | None:
-        """Take one line of a head, of an interim head, or of a trailer."""
-        if line not in _BLANK:
-            self._lines.append(line)
-            return None
-        lines = self._lines
-        if self.status or self.doomed or not lines:  # trailers say nothing that we relay
-            lines.clear()
-            return None
-        status, headers = parse_head(lines)
-        lines.clear()
+    def take_head(self, status: int, headers: list[tuple[str, str]]) -> None:
+        """Take a head; interim ones are skipped."""
         if status < 200:
-            return None
+            return
         self.status = status
         self.heard_s = monotonic()
         try:
             self.receiver.on_head(status, headers)
         except Exception:  # noqa: BLE001 - whatever it is, the slot must come back
-            self._receiver_failed("on_head")
-        return None
+            self.receiver_failed("on_head")
 
-    def take_body(self, chunk: bytes) -> int | None:
-        """Take a chunk; None means that all of it was taken."""
-        if self.paused:
-            # The chunk after which the receiver said "no more" was taken; this one stays with
-            # libcurl, which stops reading the socket and hands it over again when it may go on.
-            self.held = True
-            return pycurl.WRITEFUNC_PAUSE  # type: ignore[no-any-return]
-        self.heard_s = monotonic()
-        if not self.first_byte:
-            self.first_byte = True
-            self.silence_s = self.chunk_timeout_s
-            self._driver.watch_silence(self)
-        try:
-            if not self.receiver.on_data(chunk):
-                self.paused = True
-        except Exception:  # noqa: BLE001 - whatever it is, the slot must come back
-            self._receiver_failed("on_data")
-        return None
+    def begin_body(self) -> None:
+        """Take that the first byte of the body is there."""
+        self.first_byte = True
+        self.silence_s = self.chunk_timeout_s
+        self._driver.watch_silence(self)
 
     def doom(self) -> None:
         """Take nothing more: `abort` was called where libcurl could not be told at once."""
@@ -267,7 +225,8 @@ class Transfer:
             self.lingering = LingeringClose()
         return self.lingering
 
-    def _receiver_failed(self, where: str) -> None:
+    def receiver_failed(self, where: str) -> None:
+        """Lose the call of a receiver that raised."""
         _log.exception("the receiver of %r failed in %s", self, where)
         self.abort()
 
@@ -285,7 +244,6 @@ class _Nobody:
 
 
 _NOBODY = _Nobody()
-_BLANK = (b"\r\n", b"\n")
 
 
 def parse_head(lines: list[bytes]) -> tuple[int, list[tuple[str, str]]]:
