@@ -195,7 +195,7 @@ class ReceivedBody:
 
     def add(self, piece: bytes) -> None:
         """Take a piece, for which there is room in memory."""
-        if len(piece) < CRUMB_BYTES or self._crumbs:
+        if self.size_bytes and (len(piece) < CRUMB_BYTES or self._crumbs):
             self._crumbs += piece
             if len(self._crumbs) >= 4 * CRUMB_BYTES:
                 self._gather()
@@ -233,8 +233,9 @@ class ReceivedBody:
         """Return a small body whole; None: it takes a thread."""
         if self._file is not None or self.size_bytes >= FLUSH_BYTES:
             return None
-        self._gather()
-        return b"".join(self._pieces)
+        if self._crumbs:
+            self._gather()
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
     # What a thread does with a large one, between `begin` and `end`
 

@@ -18,7 +18,7 @@ from termios import TIOCOUTQ
 from time import monotonic
 from typing import Any
 
-from tornado.iostream import SSLIOStream, StreamClosedError
+from tornado.iostream import StreamClosedError
 
 from tornado_frontdoor.proxy.downstream.body_store import ReceivedBody
 from tornado_frontdoor.proxy.downstream.disconnects import DisconnectWatcher, is_gone
@@ -71,12 +71,14 @@ class Client:
         "headers",
         "id",
         "key",
+        "method",
         "on_drained",
         "on_ended",
         "on_gone",
         "received",
         "stalled",
         "status",
+        "target",
     )
 
     def __init__(
@@ -100,6 +102,9 @@ class Client:
         self._descriptor = connection.stream.socket.fileno()
         self.id = new_request_id()
         self.arrived_s = monotonic()
+        self.method = head.method
+        self.target = head.target
+        """The request's target as it was sent."""
         self.headers = head.headers
         self.found: Any = None
         """Whatever the service learned from the head and wants back with the body."""
@@ -122,16 +127,6 @@ class Client:
         """For the listener: the answer is over, or nobody wants it any more."""
 
     @property
-    def method(self) -> str:
-        """The request's method."""
-        return self._request.method
-
-    @property
-    def target(self) -> str:
-        """The request's target as it was sent."""
-        return self._request.target
-
-    @property
     def address(self) -> str:
         """Where the connection comes from."""
         return self._connection.remote_ip
@@ -145,8 +140,9 @@ class Client:
 
     def watch(self) -> None:
         """Notice from now on that the client leaves; until `finish` or `cut`."""
-        self._connection.on_close(self._left)
-        self._departures.watch(self._descriptor, self._left)
+        left = self._left
+        self._connection.on_close(left)
+        self._departures.watch(self._descriptor, left, self._connection.number)
 
     def is_still_there(self) -> bool:
         """Look once more, without waiting for the loop."""
@@ -185,7 +181,7 @@ class Client:
         lines += [f"{name}: {value}\r\n" for name, value in headers]
         data = "".join([*lines, "\r\n"]).encode("latin-1", "replace")
         try:
-            rest = self._send(data)
+            rest = self._connection.stream.send_now(data)
         except OSError:
             self._left()
             return
@@ -272,10 +268,11 @@ class Client:
     def _end(self, last: bytes) -> None:
         self.ended = True
         self._unwatch()
+        stream = self._connection.stream
         if last:
             with suppress(OSError):  # the connection will say that it is closed
-                last = self._send(last)
-        if not last and not self._connection.stream.writing():
+                last = stream.send_now(last)
+        if not last and not stream.writing():
             self._connection.finish()
             return
         # Through the connection, not the stream: it waits for this write before it reads on.
@@ -310,11 +307,8 @@ class Client:
         if self._head is not None:
             data, self._head = self._head + data, None
         stream = self._connection.stream
-        if stream.closed():  # Tornado knows, and would tell us a turn later
-            self._left()
-            return True
         try:
-            data = self._send(data)
+            data = stream.send_now(data)
         except OSError:
             self._left()
             return True
@@ -323,7 +317,7 @@ class Client:
         written: asyncio.Future[None] | None = None
         with suppress(StreamClosedError):
             written = stream.write(data)
-        if written is None or stream.closed():  # perhaps by that very write
+        if written is None or stream.closed():  # before, or by that very write
             self._left()
             return True
         if len(stream._write_buffer) <= BACKLOG_BYTES:  # noqa: SLF001 - its size has no public name
@@ -331,20 +325,6 @@ class Client:
         self._watch_stall()
         written.add_done_callback(self._drained)
         return False
-
-    def _send(self, data: bytes) -> bytes:
-        """Hand data to the kernel and return what it did not take; raises OSError.
-
-        Past Tornado's buffer and its future for each write, while there is nothing in it: that is
-        a third of what a relayed chunk costs.
-        """
-        stream = self._connection.stream
-        if stream.closed() or stream.writing() or isinstance(stream, SSLIOStream):
-            return data
-        try:
-            return data[stream.socket.send(data) :]
-        except BlockingIOError:
-            return data
 
     def _drained(self, _: "asyncio.Future[None]") -> None:
         self._stop_stall_watch()

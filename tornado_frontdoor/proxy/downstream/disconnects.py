@@ -22,17 +22,27 @@ class DisconnectWatcher:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._watched: dict[int, Callable[[], None]] = {}
+        self._registered: dict[int, object] = {}
+        """Whose the descriptors are that the kernel watches, as far as we were told."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._epoll.fileno(), self._on_ready)
 
     def __len__(self) -> int:
         return len(self._watched)
 
-    def watch(self, descriptor: int, on_gone: Callable[[], None]) -> None:
-        """Call `on_gone` when the peer of `descriptor` has closed, reset or half-closed."""
+    def watch(
+        self, descriptor: int, on_gone: Callable[[], None], connection: int | None = None
+    ) -> None:
+        """Call `on_gone` when the peer of `descriptor` has closed, reset or half-closed.
+
+        `connection` is a number that no other one ever has, None: whose it is, is not known.
+        """
         self._watched[descriptor] = on_gone
-        # A connection stays registered from request to request, which saves a system call each.
-        # Whether it is, only the kernel knows: the number may stand for a new socket by now.
+        # A connection stays registered from request to request, which saves the system calls.
+        # A descriptor may stand for a new socket by now, of which the kernel was not told.
+        if connection is not None and self._registered.get(descriptor) == connection:
+            return
+        self._registered[descriptor] = connection
         try:
             self._epoll.modify(descriptor, _EVENTS)
         except FileNotFoundError:
@@ -54,6 +64,7 @@ class DisconnectWatcher:
             # Also one that left between two requests: it would be reported again and again.
             with suppress(OSError):  # closed already: the kernel has forgotten it
                 self._epoll.unregister(descriptor)
+            self._registered.pop(descriptor, None)
             on_gone = self._watched.pop(descriptor, None)
             if on_gone is not None:
                 on_gone()

@@ -10,6 +10,7 @@ stream holds. While a request is answered nothing is read but what shows that th
 """
 
 import asyncio
+import itertools
 import logging
 import re
 from collections.abc import Awaitable, Callable
@@ -40,6 +41,7 @@ DRAIN_BYTES = 1024 * 1024
 """How much of what lies unread is thrown away at the end: with bytes unread a close is a reset,
 which can overtake the answer."""
 
+_numbers = itertools.count()
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\r\n")
 _TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n")
 
@@ -100,6 +102,7 @@ class ClientConnection:
         "_work_bytes",
         "_write_finished",
         "keeps_alive",
+        "number",
         "remote_ip",
         "stream",
     )
@@ -109,6 +112,8 @@ class ClientConnection:
         self.remote_ip = remote_ip
         self.keeps_alive = True
         """It may serve another request after this one."""
+        self.number = next(_numbers)
+        """It has been no other connection's."""
         self._host = host
         self._delegate: Delegate | None = None
         """Who takes the request that is coming in; nobody before its head is whole."""
@@ -246,15 +251,15 @@ class ClientConnection:
         if head.chunked:
             self._work_bytes = 0
             self._step = ClientConnection._read_chunk_size
-        elif head.length_bytes:
-            self._step = ClientConnection._read_fixed
-        else:
-            return self._whole()
-        return True
+            return True
+        self._step = ClientConnection._read_fixed
+        return self._read_fixed()
 
     def _read_fixed(self) -> bool:
         """Read a body of a told length."""
-        return self._read_piece() if self._left_bytes else self._whole()
+        if self._left_bytes and not self._read_piece():
+            return False
+        return True if self._left_bytes else self._whole()
 
     def _read_chunk_size(self) -> bool:
         line = self._take_line(CHUNK_LINE_BYTES)

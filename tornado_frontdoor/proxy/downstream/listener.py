@@ -228,12 +228,16 @@ class Listener(ConnectionHost):
 class Incoming:
     """Collects one request."""
 
+    __slots__ = ("_body", "_client", "_connection", "_linger", "_listener", "_refused", "_waits")
+
     def __init__(self, listener: Listener, connection: ClientConnection) -> None:
         self._listener = listener
         self._connection = connection
         self._client: Client | None = None
         self._body = ReceivedBody(listener.store.memory)
         self._refused = False
+        self._waits = False
+        """The listener looks after its body, which has not come with its head."""
         self._linger: asyncio.TimerHandle | None = None
 
     @property
@@ -255,6 +259,7 @@ class Incoming:
             self._answer(document)
         # Most bodies have come in with their head; only one that has not is looked after.
         elif head.chunked or head.length_bytes > self._connection.stream.held_bytes:
+            self._waits = True
             self._listener.unfinished(self)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
@@ -262,7 +267,8 @@ class Incoming:
         if self._refused or self._client is None:
             return None
         listener, body = self._listener, self._body
-        listener.heard(self)
+        if self._waits:
+            listener.heard(self)
         if body.size_bytes + len(chunk) > listener.service.max_body_bytes:
             self.refuse(Reason.BODY_TOO_LARGE)
         elif not listener.has_room(self, len(chunk)):
@@ -276,7 +282,8 @@ class Incoming:
     def finish(self) -> None:
         """The request is whole."""
         client = self._client
-        self._listener.finished(self)
+        if self._waits:
+            self._listener.finished(self)
         if client is None or self._connection.stream.closed():
             self.on_connection_close()
             return
