@@ -49,6 +49,8 @@ __all__ = [
 
 LOG = logging.getLogger("frontdoor")
 
+_OVER = (TicketState.GONE, TicketState.COOLING)
+
 
 class MonotonicClock:
     """The machine's monotonic clock, which asyncio's timers run by too."""
@@ -122,7 +124,7 @@ class Lease:
         Where the transfer was broken off its slots cool until `lingering` is over.
         """
         self.on_decision = None
-        if self.ticket.state in (TicketState.GONE, TicketState.COOLING):
+        if self.ticket.state in _OVER:
             return
         if lingering is None or lingering.over:
             self._keeper.finish(self.ticket, outcome)

@@ -66,7 +66,8 @@ class LogWriter:
         self._held_bytes = 0
         self._gap = 0
         self._reopen = self._closing = False
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
@@ -80,7 +81,7 @@ class LogWriter:
         self._take(fields, REQUEST_BYTES)
 
     def _take(self, line: bytes | Fields, size_bytes: int) -> None:
-        with self._changed:
+        with self._lock:
             if self._closing or self._held_bytes + size_bytes > self._buffer_bytes:
                 self.dropped += 1
                 self._gap += 1

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from time import monotonic
@@ -144,6 +145,7 @@ def record_of(client: Client, surface: str, trusted: Networks) -> Record:
     return record
 
 
+@lru_cache(64)
 def print_of(credential: str) -> str:
     """Return eight digits that tell one credential from another and lead back to none."""
     word = credential.rpartition(" ")[2]

@@ -51,6 +51,7 @@ from tornado_frontdoor.surfaces.headers import end_to_end
 from tornado_frontdoor.surfaces.keys import Key, KeyRing, without_keys
 from tornado_frontdoor.surfaces.patient_json import takes_long
 
+_ENGINE, _MODELS, _PROBE = RouteKind.ENGINE, RouteKind.MODELS, RouteKind.PROBE
 UNREAD_FROM_DIGITS = 6
 """A body from 100 kB on is not read where it is sure that its request must be refused."""
 
@@ -102,9 +103,9 @@ class FrontDoor:
             return Document(204, [("Allow", ", ".join(methods)), *allowed], b"")
         try:
             client.found = surface, route, _ = self._routes.find(client.method, client.target)
-            if self.keys and route.kind is not RouteKind.PROBE:
+            if self.keys and route.kind is not _PROBE:
                 client.key = self._key_of(client)
-            if route.kind is RouteKind.ENGINE:
+            if route.kind is _ENGINE:
                 _refuse_encoded(client)
                 if not self.cross_site_posts and origin is None:
                     _refuse_any_page(client)
@@ -112,7 +113,7 @@ class FrontDoor:
             surface = self._routes.surface_of(client.target)
             return self._refused(client, surface, refused.refusal)
         length = client.headers.get("content-length", "")
-        if len(length) < UNREAD_FROM_DIGITS or route.kind is not RouteKind.ENGINE:
+        if len(length) < UNREAD_FROM_DIGITS or route.kind is not _ENGINE:
             return None
         refusal = self._sure_refusal()
         return None if refusal is None else self._refused(client, surface, refusal)
@@ -184,7 +185,7 @@ class FrontDoor:
         if surface is None:
             client.send(self._health())
             return
-        if route.kind is RouteKind.PROBE:
+        if route.kind is _PROBE:
             client.send(Document(200, (), b""))
             return
         headers = end_to_end(client.headers)
@@ -198,7 +199,7 @@ class FrontDoor:
         record.bytes_in = len(client.body) if received is None else received.size_bytes
         client.body = b""
         try:
-            if route.kind is RouteKind.MODELS:
+            if route.kind is _MODELS:
                 client.send(surface.models(call, self._listing(route.argument, client.key)))
                 return
             if received is not None or takes_long(call.body):

@@ -188,13 +188,13 @@ class Upstream:
             url=(engine or self._any_engine()) + request.path,
             method="POST",
             body=request.body,
-            headers=[
+            headers=(
                 ("Content-Type", request.content_type),
-                ("X-Request-Id", request_id),
                 # What is encoded cannot be judged, translated or ended with a word of ours.
                 ("Accept-Encoding", "identity"),
                 *self._credentials(request),
-            ],
+            ),
+            marks=(("X-Request-Id", request_id),),
             connect_timeout_s=settings.connect_timeout_s,
             read_timeout_s=settings.read_timeout_s,
             chunk_timeout_s=settings.chunk_timeout_s,

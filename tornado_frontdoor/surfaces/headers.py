@@ -1,8 +1,9 @@
 """Which headers cross the front door, in either direction."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 HOP_BY_HOP = frozenset(
     {
@@ -47,7 +48,6 @@ _OURS = ("x-frontdoor-", "access-control-")
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_FRAMING = ("content-length", "transfer-encoding")
 
 
 class BadHeadError(Exception):
@@ -74,57 +74,79 @@ def end_to_end(headers: Mapping[str, str]) -> Mapping[str, str]:
     return {name: value for name, value in headers.items() if name not in dropped}
 
 
-def to_client(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return what a client may see of an engine's headers: whole lines, and none that are ours.
+class AnswerHead(NamedTuple):
+    """What an engine's head says: to a client, and to us."""
 
-    A line whose name is no name or whose value has control characters is left out. The length is
-    left out too, see `body_length`.
-    """
-    passed = []
-    named: set[str] = set()
-    for name, value in headers:
-        if _may_pass(name):
-            if value.isprintable() or not _CONTROL.search(value):
-                passed.append((name, value))
-        elif name.lower() == "connection":
-            named |= _tokens(value)
-    if named:
-        passed = [(name, value) for name, value in passed if name.lower() not in named]
-    return passed
+    passed: list[tuple[str, str]]
+    """What a client may see: whole lines, and none that are ours. The length is left out."""
+    length: int | None
+    """Of the body; None: it tells none, or is chunked."""
+    media_type: str
+    """In lower case, with its parameters."""
+    encoded: bool
+    """The body is in a content encoding."""
+
+
+_READ = ("content-type", "content-encoding", "content-length", "transfer-encoding", "connection")
+_FRAMING = ("content-length", "transfer-encoding")
 
 
 @lru_cache(1024)
-def _may_pass(name: str) -> bool:
-    """Tell whether a client may see a header of this name, as engines send it again and again."""
+def _role_of(name: str) -> tuple[bool, str]:
+    """Return whether a client may see a header of this name, and by what name we read it.
+
+    Engines send the same names again and again.
+    """
     folded = name.lower()
     ours = folded in _NOT_TO_CLIENT or folded.startswith(_OURS)
-    return not ours and _TOKEN.fullmatch(name) is not None
+    passes = not ours and _TOKEN.fullmatch(name) is not None
+    if folded.strip() in _FRAMING and folded != folded.strip():
+        return passes, _SPACED
+    return passes, folded if folded in _READ else ""
 
 
-def body_length(status: int, headers: Iterable[tuple[str, str]]) -> int | None:
-    """Return the length an engine's head gives for its body; None: it tells none, or is chunked.
+_SPACED = "framing with blanks"
 
-    RFC 9112 6.3: a length beside chunks means nothing. Raises BadHeadError for a head that two
-    readers could read in two ways.
+
+def read_answer_head(status: int, headers: Iterable[tuple[str, str]]) -> AnswerHead:
+    """Return what an engine's head says.
+
+    A line whose name is no name or whose value has control characters is no line for a client.
+    Raises BadHeadError for a head that two readers could read in two ways.
     """
-    lengths: set[str] = set()
-    chunked = False
-    for name, value in headers:
-        folded = name.strip().lower()
-        if folded not in _FRAMING:
-            continue
-        if name != name.strip():
-            raise BadHeadError(f"blanks beside the name of its {folded}")
-        if folded == "content-length":
-            lengths |= {piece.strip() for piece in value.split(",")}
-        elif chunked or value.lower() not in ("chunked", "identity"):
-            raise BadHeadError("a transfer-encoding other than chunked")
-        else:
-            chunked = True
-    if chunked or status == 204 or not lengths:
+    passed: list[tuple[str, str]] = []
+    told: dict[str, list[str]] = {}
+    for pair in headers:
+        name, value = pair
+        passes, read = _role_of(name)
+        if passes and (value.isprintable() or not _CONTROL.search(value)):
+            passed.append(pair)
+        if read:
+            told.setdefault(read, []).append(value)
+    length = _length_in(status, told)
+    if "connection" in told:
+        named = set[str]().union(*map(_tokens, told["connection"]))
+        passed = [pair for pair in passed if pair[0].lower() not in named]
+    media_type = told["content-type"][0].lower() if "content-type" in told else ""
+    encoding = told["content-encoding"][0].lower() if "content-encoding" in told else ""
+    return AnswerHead(passed, length, media_type, encoding not in ("", "identity"))
+
+
+def _length_in(status: int, told: Mapping[str, Sequence[str]]) -> int | None:
+    """Return the length of a body. Beside chunks one means nothing (RFC 9112 6.3)."""
+    if _SPACED in told:
+        raise BadHeadError("blanks beside the name of its length or transfer-encoding")
+    chunked = told.get("transfer-encoding", ())
+    if len(chunked) > 1 or (chunked and chunked[0].lower() not in ("chunked", "identity")):
+        raise BadHeadError("a transfer-encoding other than chunked")
+    if chunked or status == 204 or "content-length" not in told:
         return None
-    length = lengths.pop()
-    if lengths or not (length.isascii() and length.isdecimal() and len(length) < 16):
+    lengths = told["content-length"]
+    length = lengths[0].strip()
+    if len(lengths) > 1 or "," in length:
+        several = {piece.strip() for value in lengths for piece in value.split(",")}
+        length = several.pop() if len(several) == 1 else ""
+    if not (length.isascii() and length.isdecimal() and len(length) < 16):
         raise BadHeadError("a content-length that is none, or more than one")
     return int(length)
 

@@ -14,7 +14,7 @@ from json import dumps, loads
 
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
 from tornado_frontdoor.surfaces.base import Document, Ending, Head, Headers
-from tornado_frontdoor.surfaces.headers import BadHeadError, body_length, to_client, value_of
+from tornado_frontdoor.surfaces.headers import BadHeadError, read_answer_head
 from tornado_frontdoor.surfaces.retry_headers import STATUS
 from tornado_frontdoor.surfaces.sse import Frame, FrameTooLongError, Reader
 from tornado_frontdoor.surfaces.weight import CHAT, COMPLETIONS
@@ -23,6 +23,7 @@ RESPONSES = "/v1/responses"
 SMALL_PIECE_BYTES = 64
 """A piece below it is joined with the next one, so that four hold any `[DONE]` or error's head."""
 
+_SERVED = Ending(Outcome.SERVED)
 _ENDED_EARLY = "ended its stream before the answer did"
 _SHOWN_BYTES = 300
 # A text's line breaks and quotes are escaped, so none of these can stand inside of one.
@@ -37,6 +38,11 @@ _ABORT = re.compile(rb'"finish_reason": ?"abort"')
 
 class PassThrough:
     """Relays one answer of an engine. `choices` is how many answers were asked for in all."""
+
+    __slots__ = (
+        *("_choices", "_encoded", "_finishes", "_path", "_pieces", "_responses", "_seen"),
+        *("_status", "_streams", "_tail", "ending"),
+    )
 
     def __init__(self, path: str, choices: int = 1) -> None:
         self.ending: Ending | None = None
@@ -59,15 +65,12 @@ class PassThrough:
             self._refuse(f"The engine answered with {kind} ({status})")
             return None
         try:
-            length = body_length(status, headers)
+            passed, length, media_type, self._encoded = read_answer_head(status, headers)
         except BadHeadError as error:
             self._refuse(f"The engine's answer has {error}")
             return None
         self._status = status
-        self._encoded = value_of(headers, "content-encoding").lower() not in ("", "identity")
-        streams = value_of(headers, "content-type").lower().startswith("text/event-stream")
-        passed = to_client(headers)
-        if not streams:
+        if not media_type.startswith("text/event-stream"):
             return Head(status, passed, length)
         self._streams = not self._encoded
         if self._streams and self._path == RESPONSES:
@@ -100,7 +103,7 @@ class PassThrough:
         if self._status >= 500:
             return _failed(f"the engine answered {self._status}: {_shown(tail)}")
         if self._encoded:
-            return Ending(Outcome.SERVED)
+            return _SERVED
         ending = self._responses.end() if self._responses is not None else self._judge(tail)
         if ending is not None:
             return ending
@@ -114,16 +117,16 @@ class PassThrough:
                 "the engine aborted it and ended politely: was it put to sleep by another hand?"
             )
         if not self._streams or self._path not in (CHAT, COMPLETIONS):
-            return Ending(Outcome.SERVED)
+            return _SERVED
         if self._pieces > _TAIL_PIECES:
             tail = b"." + tail  # its first line may have begun before
         if error := _ERROR.search(tail):
             told = _shown(tail[error.end() - len(b'{"error"') :])
             return _failed(f"the engine told an error inside its stream: {told}")
         if _DONE.search(tail):
-            return Ending(Outcome.SERVED)
+            return _SERVED
         finishes = self._finishes if self._choices > 1 else len(_FINISH.findall(tail))
-        return Ending(Outcome.SERVED) if finishes >= self._choices else None
+        return _SERVED if finishes >= self._choices else None
 
     def broken(self, reason: Reason, detail: str) -> bytes:
         """Return an error event in vLLM's form; nothing where the body is no stream of events."""
@@ -180,7 +183,7 @@ class ResponseEvents:
             try:
                 self._see(self._reader.feed(chunk))
             except FrameTooLongError:  # it cannot be judged any more
-                self._reader, self._ending = None, Ending(Outcome.SERVED)
+                self._reader, self._ending = None, _SERVED
 
     def end(self) -> Ending | None:
         """Return how the answer ended; None: it is not whole."""
@@ -192,7 +195,7 @@ class ResponseEvents:
         for frame in frames:
             match frame.event or _type_of(frame.data):
                 case "response.completed" | "response.incomplete":
-                    self._ending = Ending(Outcome.SERVED)
+                    self._ending = _SERVED
                 case "response.failed" | "error" as kind:
                     told = frame.data[:_SHOWN_BYTES]
                     self._ending = _failed(f"the engine told {kind} inside its stream: {told}")

@@ -4,7 +4,7 @@ They are to bodies what `headers.STEERING` is to headers: they jump the engine's
 rank or a slot, let two requests share one id, or hand it caches of other requests.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Literal
 
 from tornado_frontdoor.core.decisions import Reason
@@ -30,7 +30,7 @@ def unsteered(parsed: JsonBody, steering: Steering) -> JsonBody:
     """Return the body without its steering fields; raises Refused where they are refused."""
     found = STEERING_FIELDS.intersection(parsed.fields)
     extra = parsed.fields.get(_EXTRA)
-    if isinstance(extra, Mapping) and not STEERING_FIELDS.isdisjoint(extra):
+    if isinstance(extra, dict) and not STEERING_FIELDS.isdisjoint(extra):
         found |= {_EXTRA}
     if not found or steering == "pass":
         return parsed

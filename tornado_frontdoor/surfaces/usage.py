@@ -10,16 +10,16 @@ TAIL_PIECES = 4
 """Pieces of an answer that are kept for it: the count comes with the last events of a stream."""
 TAIL_BYTES = 8192
 
-_IN = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})')
-_OUT = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})')
+_COUNT = re.compile(rb'"(prompt|input|completion|output)_tokens"\s*:\s*(\d{1,12})')
 
 
 def tokens_of(tail: bytes) -> tuple[int | None, int | None]:
     """Return the tokens of prompt and answer, as far as the tail tells; the last count holds."""
-    tail = tail[-TAIL_BYTES:]
-    return _last(_IN, tail), _last(_OUT, tail)
-
-
-def _last(pattern: "re.Pattern[bytes]", tail: bytes) -> int | None:
-    found = pattern.findall(tail)
-    return int(found[-1]) if found else None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    for kind, count in _COUNT.findall(tail[-TAIL_BYTES:]):
+        if kind in (b"prompt", b"input"):
+            tokens_in = int(count)
+        else:
+            tokens_out = int(count)
+    return tokens_in, tokens_out

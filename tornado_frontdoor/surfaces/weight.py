@@ -48,6 +48,8 @@ def weight_of(path: str, fields: Mapping[str, Any], cap: int | None) -> int:
 
 def choices_of(fields: Mapping[str, Any]) -> int:
     """Return how many answers are asked for to each prompt; a negative number counts as 1."""
+    if "n" not in fields and "best_of" not in fields:  # as nearly always
+        return 1
     most = max(_number(fields.get(name), name) for name in CHOICES)
     return max(1, min(most, MOST_SEQUENCES))
 

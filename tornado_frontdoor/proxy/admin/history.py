@@ -52,7 +52,7 @@ class History:
         self._served += 1
         if len(self._waits_s) < WAITS_KEPT:
             self._waits_s.append(fields["waited_s"])
-        elif (place := self._rng.randrange(self._served)) < WAITS_KEPT:
+        elif (place := int(self._rng.random() * self._served)) < WAITS_KEPT:
             self._waits_s[place] = fields["waited_s"]
 
     def heard(self, kind: str, fields: Mapping[str, Any], _: str | None = None) -> None:

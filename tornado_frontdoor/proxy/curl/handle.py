@@ -3,7 +3,8 @@
 A handle keeps its options from call to call (no `reset`), which is what makes a call cheap.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from time import monotonic
 from typing import Any
 
@@ -79,6 +80,7 @@ class UnsendableError(ValueError):
 _GO_ON: int = pycurl.PREREQFUNC_OK
 _ABORT: int = pycurl.PREREQFUNC_ABORT
 _PAUSE: int = pycurl.WRITEFUNC_PAUSE
+_COMPLETE = (TransferEnd.COMPLETE, "")
 _BLANK = (b"\r\n", b"\n")
 
 
@@ -141,7 +143,8 @@ class Handle:
     def prepare(self, call: UpstreamCall) -> None:
         """Tell libcurl this call; raises ValueError or pycurl.error when it cannot be sent."""
         setopt = self.setopt
-        setopt(pycurl.HTTPHEADER, header_lines(call.headers))
+        lines = header_lines(tuple(call.headers))
+        setopt(pycurl.HTTPHEADER, [*lines, *mark_lines(call.marks)] if call.marks else lines)
         where = (call.url, call.connect_timeout_s)
         if where != self._where:
             self._where = None  # stays so when an option is refused
@@ -265,26 +268,28 @@ def _nothing(*_: object) -> int:
     return pycurl.READFUNC_ABORT  # type: ignore[no-any-return]
 
 
-def header_lines(headers: Collection[tuple[str, str]]) -> list[bytes]:
-    """Return `headers` as libcurl takes them, its own defaults suppressed.
+@lru_cache(64)
+def header_lines(headers: tuple[tuple[str, str], ...]) -> tuple[bytes, ...]:
+    """Return headers as libcurl takes them, its own defaults suppressed.
 
     Raises UnsendableError for a line break or NUL within one, or a character beyond Latin-1.
     """
     named = {name.lower() for name, _ in headers}
-    if not named.isdisjoint(_FRAMING):
-        headers = [pair for pair in headers if pair[0].lower() not in _FRAMING]
+    given = [pair for pair in headers if pair[0].lower() not in _FRAMING]
+    own = [line for name, line in _SUPPRESSED.items() if name not in named]
+    return (*mark_lines(given), *map(str.encode, own))
+
+
+def mark_lines(headers: Iterable[tuple[str, str]]) -> list[bytes]:
+    """Return headers as lines; raises UnsendableError."""
     # An empty value is written with a semicolon: with a colon it would mean "suppress".
-    lines = [
-        f"{name}: {value}" if value and not value.isspace() else f"{name};"
-        for name, value in headers
-    ]
-    lines += [line for name, line in _SUPPRESSED.items() if name not in named]
+    lines = [f"{name}: {value}" if value.strip() else f"{name};" for name, value in headers]
     # One look at all of them: a break inside a header would show as a line too many.
     text = "\n".join(lines)
-    if text.count("\n") != len(lines) - 1 or "\r" in text or "\0" in text:
+    if text.count("\n") != max(len(lines) - 1, 0) or "\r" in text or "\0" in text:
         raise UnsendableError("a header contains a line break or NUL")
     try:
-        return text.encode("latin-1").split(b"\n")
+        return text.encode("latin-1").split(b"\n") if lines else []
     except UnicodeEncodeError as error:
         raise UnsendableError("a header has a character beyond Latin-1") from error
 
@@ -300,7 +305,7 @@ def end_of(transfer: Transfer, error: int | None, message: str) -> tuple[Transfe
     """Say how a transfer ended from libcurl's code (None: no error) and message."""
     if error is None:
         if transfer.status:
-            return TransferEnd.COMPLETE, ""
+            return _COMPLETE
         return TransferEnd.BROKEN, "the answer has no head"
     message = message or f"libcurl error {error}"
     if error == pycurl.E_ABORTED_BY_CALLBACK:

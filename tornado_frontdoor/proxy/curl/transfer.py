@@ -7,9 +7,10 @@ Rules:
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
@@ -75,7 +76,10 @@ class UpstreamCall:
     """Longest silence between bytes of the body, and before its end."""
     method: str = "POST"
     body: bytes | StoredBody = b""
-    headers: list[tuple[str, str]] = field(default_factory=list)
+    headers: Sequence[tuple[str, str]] = ()
+    """What is told with each call to this engine by this client: rendered once, and kept."""
+    marks: Sequence[tuple[str, str]] = ()
+    """What is told of this call alone."""
     lingers: bool = False
     """Whether a call that is broken off is followed until the engine has closed it too."""
 
@@ -249,23 +253,30 @@ _NOBODY = _Nobody()
 def parse_head(lines: list[bytes]) -> tuple[int, list[tuple[str, str]]]:
     """Read a status line, whose form libcurl has checked, and header lines as they are.
 
-    A name may be anything: what goes on to a client is chosen by `surfaces.headers.to_client`. A
+    A name may be anything: what goes on to a client is chosen by `surfaces.headers`. A
     line without a colon is no header.
     """
-    status_line, *fields = b"".join(lines).decode("latin-1").split("\n")[:-1]
     headers: list[tuple[str, str]] = []
-    for text in fields:
-        if text[0] in " \t" and headers:  # obs-fold, RFC 9112 5.2: joined by one space
+    for line in lines[1:]:
+        if line[0] in b" \t" and headers:  # obs-fold, RFC 9112 5.2: joined by one space
             name, value = headers.pop()
-            headers.append((name, f"{value} {text.strip(_SPACE)}"))
+            headers.append((name, f"{value} {line.decode('latin-1').strip(_SPACE)}"))
             continue
-        name, colon, value = text.partition(":")
-        if colon:
-            headers.append((name, value.strip(_SPACE)))
-    return int(status_line.split(None, 2)[1]), headers
+        field = _field_of(line) if len(line) <= _KNOWN_BYTES else _field_of.__wrapped__(line)
+        if field is not None:
+            headers.append(field)
+    return int(lines[0].split(None, 2)[1]), headers
 
 
 _SPACE = " \t\r\n"
+_KNOWN_BYTES = 256
+
+
+@lru_cache(256)
+def _field_of(line: bytes) -> tuple[str, str] | None:
+    """Return name and value of a line, nearly all of which an engine sends again and again."""
+    name, colon, value = line.decode("latin-1").partition(":")
+    return (name, value.strip(_SPACE)) if colon else None
 
 
 class Collector:
