@@ -95,24 +95,28 @@ class FrontDoor:
 
     def turn_away(self, client: Client) -> Document | None:
         """Answer by the head alone where no body is needed to know better."""
-        origin = allowed_origin(client.headers, self.cors_origins)
+        headers = client.headers
+        origin = allowed_origin(headers, self.cors_origins) if "origin" in headers else None
         if origin is not None:
             client.extra = readable_by(origin)
         if client.method == "OPTIONS" and (methods := self._routes.methods_of(client.target)):
-            allowed = () if origin is None else may_be_sent(client.headers, methods)
+            allowed = () if origin is None else may_be_sent(headers, methods)
             return Document(204, [("Allow", ", ".join(methods)), *allowed], b"")
         try:
             client.found = surface, route, _ = self._routes.find(client.method, client.target)
             if self.keys and route.kind is not _PROBE:
                 client.key = self._key_of(client)
             if route.kind is _ENGINE:
-                _refuse_encoded(client)
-                if not self.cross_site_posts and origin is None:
+                if "content-encoding" in headers:
+                    _refuse_encoded(client)
+                # What nearly all say is no page's, and needs no closer look.
+                plain = headers.get("content-type") == "application/json"
+                if not plain and not self.cross_site_posts and origin is None:
                     _refuse_any_page(client)
         except Refused as refused:
             surface = self._routes.surface_of(client.target)
             return self._refused(client, surface, refused.refusal)
-        length = client.headers.get("content-length", "")
+        length = headers.get("content-length", "")
         if len(length) < UNREAD_FROM_DIGITS or route.kind is not _ENGINE:
             return None
         refusal = self._sure_refusal()

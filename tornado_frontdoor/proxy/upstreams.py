@@ -46,11 +46,8 @@ from tornado_frontdoor.proxy.standing_orders import StandingOrders
 
 LOG = logging.getLogger("frontdoor")
 
-
 _SIDE_LIMITS = AdmissionLimits(cap=8, queue=512, queue_timeout_s=60.0)
 """Claude Code counts tokens 14 at a time; 8 at once keep an engine's tokenizer busy enough."""
-
-
 _CLIENT_KEYS = ("authorization", "x-api-key", "api-key")
 
 

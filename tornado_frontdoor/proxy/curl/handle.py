@@ -3,7 +3,7 @@
 A handle keeps its options from call to call (no `reset`), which is what makes a call cheap.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from time import monotonic
 from typing import Any
@@ -144,7 +144,7 @@ class Handle:
         """Tell libcurl this call; raises ValueError or pycurl.error when it cannot be sent."""
         setopt = self.setopt
         lines = header_lines(tuple(call.headers))
-        setopt(pycurl.HTTPHEADER, [*lines, *mark_lines(call.marks)] if call.marks else lines)
+        setopt(pycurl.HTTPHEADER, [*lines, *[f"{name}: {word}" for name, word in call.marks]])
         where = (call.url, call.connect_timeout_s)
         if where != self._where:
             self._where = None  # stays so when an option is refused
@@ -277,19 +277,14 @@ def header_lines(headers: tuple[tuple[str, str], ...]) -> tuple[bytes, ...]:
     named = {name.lower() for name, _ in headers}
     given = [pair for pair in headers if pair[0].lower() not in _FRAMING]
     own = [line for name, line in _SUPPRESSED.items() if name not in named]
-    return (*mark_lines(given), *map(str.encode, own))
-
-
-def mark_lines(headers: Iterable[tuple[str, str]]) -> list[bytes]:
-    """Return headers as lines; raises UnsendableError."""
     # An empty value is written with a semicolon: with a colon it would mean "suppress".
-    lines = [f"{name}: {value}" if value.strip() else f"{name};" for name, value in headers]
+    lines = [f"{name}: {value}" if value.strip() else f"{name};" for name, value in given] + own
     # One look at all of them: a break inside a header would show as a line too many.
     text = "\n".join(lines)
-    if text.count("\n") != max(len(lines) - 1, 0) or "\r" in text or "\0" in text:
+    if text.count("\n") != len(lines) - 1 or "\r" in text or "\0" in text:
         raise UnsendableError("a header contains a line break or NUL")
     try:
-        return text.encode("latin-1").split(b"\n") if lines else []
+        return tuple(text.encode("latin-1").split(b"\n"))
     except UnicodeEncodeError as error:
         raise UnsendableError("a header has a character beyond Latin-1") from error
 

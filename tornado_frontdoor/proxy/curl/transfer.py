@@ -79,7 +79,7 @@ class UpstreamCall:
     headers: Sequence[tuple[str, str]] = ()
     """What is told with each call to this engine by this client: rendered once, and kept."""
     marks: Sequence[tuple[str, str]] = ()
-    """What is told of this call alone."""
+    """What is told of this call alone, in words of ours: ASCII, without a line break."""
     lingers: bool = False
     """Whether a call that is broken off is followed until the engine has closed it too."""
 

@@ -222,11 +222,13 @@ class Client:
         if self.gone or self.ended:
             return True
         if self._chunked:
-            return self._write(b"%x\r\n%b\r\n" % (len(data), data))
-        if self._left_bytes is not None:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        elif self._left_bytes is not None:
             left_bytes, self._left_bytes = self._left_bytes, self._left_bytes - len(data)
             data = data[: max(0, left_bytes)]
-        return self._write(data) if data else True
+            if not data:
+                return True
+        return self._write(data)
 
     def finish(self) -> None:
         """End the answer politely: it is whole."""

@@ -245,7 +245,8 @@ class ClientConnection:
             return False
         if head.unclear is not None:
             raise Malformed(f"The length of the body is not clear: {head.unclear}")
-        if head.headers.get("expect", "").lower() == "100-continue" and not self._write_finished:
+        expect = head.headers.get("expect")
+        if expect and expect.lower() == "100-continue" and not self._write_finished:
             stream.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._left_bytes = head.length_bytes
         if head.chunked:
