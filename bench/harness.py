@@ -61,12 +61,20 @@ def configuration(
 
 
 class FrontDoor:
-    """A front door in a process of its own; it can be stopped, killed and started again."""
+    """A front door in a process of its own; it can be stopped, killed and started again.
+
+    `within` are the words of a Python script that runs it.
+    """
 
     def __init__(
-        self, folder: Path, text: str, environment: Mapping[str, str] = ENVIRONMENT
+        self,
+        folder: Path,
+        text: str,
+        environment: Mapping[str, str] = ENVIRONMENT,
+        within: Sequence[str] = (),
     ) -> None:
         self._environment = environment
+        self._within = within
         self.log = folder / "frontdoor.log"
         self._file = folder / "frontdoor.toml"
         self._file.write_text(text)
@@ -77,7 +85,7 @@ class FrontDoor:
         with self.log.open("ab") as log:
             self.process: Process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "tornado_frontdoor.cli", "serve"),
+                    *(sys.executable, *self._within, "-m", "tornado_frontdoor.cli", "serve"),
                     *("--config", str(self._file)),
                     *("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"),
                 ],

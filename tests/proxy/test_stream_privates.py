@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 
 import pytest
 from tornado.ioloop import IOLoop
@@ -80,5 +81,49 @@ def test_a_stream_sees_that_it_is_closed_also_where_nothing_is_wanted() -> None:
         theirs.close()
         await over.wait()
         assert stream.closed()
+
+    asyncio.run(scenario())
+
+
+def test_what_is_sent_past_the_buffer_never_overtakes_what_waits_in_it() -> None:
+    async def scenario() -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            stream = FedStream(ours)
+            assert stream.send_now(b"first ") == b""
+            sent = b"x" * 4_000_000
+            rest = stream.send_now(sent)
+            assert 0 < len(rest) < len(sent), "what the kernel did not take comes back"
+            written = stream.write(rest)
+            assert stream.send_now(b"late") == b"late", "there is more to be sent before it"
+            received = bytearray()
+            theirs.setblocking(False)
+            while len(received) < 6 + len(sent):
+                received += await asyncio.get_running_loop().sock_recv(theirs, 1 << 20)
+            assert bytes(received) == b"first " + sent
+            await written
+            assert stream.send_now(b"last") == b""
+            assert await asyncio.get_running_loop().sock_recv(theirs, 10) == b"last"
+            stream.close()
+            assert stream.send_now(b"more") == b"more"
+
+    asyncio.run(scenario())
+
+
+def test_a_reset_ends_a_stream_without_a_word() -> None:
+    async def scenario() -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        theirs = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+        ours.setblocking(False)
+        stream = FedStream(ours)
+        over = asyncio.Event()
+        stream.set_close_callback(over.set)
+        stream.want()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        await over.wait()
+        assert isinstance(stream.error, ConnectionResetError)
+        listener.close()
 
     asyncio.run(scenario())

@@ -66,7 +66,7 @@ class LogWriter:
         self._held_bytes = 0
         self._gap = 0
         self._reopen = self._closing = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the collector may log in the middle of `_take`
         self._changed = threading.Condition(self._lock)
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()

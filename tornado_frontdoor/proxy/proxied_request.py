@@ -10,13 +10,7 @@ from http import HTTPStatus
 from time import monotonic
 from typing import Protocol
 
-from tornado_frontdoor.core.decisions import (
-    OUTCOME_OF,
-    Admit,
-    Outcome,
-    Reason,
-    Refusal,
-)
+from tornado_frontdoor.core.decisions import OUTCOME_OF, Admit, Outcome, Reason, Refusal
 from tornado_frontdoor.core.refusals import DRAINING_RETRY_AFTER_S
 from tornado_frontdoor.core.request import CallerFacts, Ticket, TicketState, WakeTerms
 from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd
