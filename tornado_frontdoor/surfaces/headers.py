@@ -1,9 +1,8 @@
 """Which headers cross the front door, in either direction."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 HOP_BY_HOP = frozenset(
     {
@@ -74,19 +73,6 @@ def end_to_end(headers: Mapping[str, str]) -> Mapping[str, str]:
     return {name: value for name, value in headers.items() if name not in dropped}
 
 
-class AnswerHead(NamedTuple):
-    """What an engine's head says: to a client, and to us."""
-
-    passed: list[tuple[str, str]]
-    """What a client may see: whole lines, and none that are ours. The length is left out."""
-    length: int | None
-    """Of the body; None: it tells none, or is chunked."""
-    media_type: str
-    """In lower case, with its parameters."""
-    encoded: bool
-    """The body is in a content encoding."""
-
-
 _READ = ("content-type", "content-encoding", "content-length", "transfer-encoding", "connection")
 _FRAMING = ("content-length", "transfer-encoding")
 
@@ -108,44 +94,48 @@ def _role_of(name: str) -> tuple[bool, str]:
 _SPACED = "framing with blanks"
 
 
-def read_answer_head(status: int, headers: Iterable[tuple[str, str]]) -> AnswerHead:
-    """Return what an engine's head says.
+def read_answer_head(
+    status: int, headers: Iterable[tuple[str, str]]
+) -> tuple[list[tuple[str, str]], int | None, str, bool]:
+    """Return what a client may see of an engine's headers, and what they say of the body.
 
-    A line whose name is no name or whose value has control characters is no line for a client.
-    Raises BadHeadError for a head that two readers could read in two ways.
+    That is its length (None: it tells none, or is chunked), its type in lower case, and whether it
+    is encoded. What is passed are whole lines, and none that are ours: one whose name is no name or
+    whose value has control characters is none, and the length is told anew. Raises BadHeadError for
+    a head that two readers could read in two ways.
     """
     passed: list[tuple[str, str]] = []
-    told: dict[str, list[str]] = {}
+    told: dict[str, str] = {}
     for pair in headers:
         name, value = pair
         passes, read = _role_of(name)
         if passes and (value.isprintable() or not _CONTROL.search(value)):
             passed.append(pair)
         if read:
-            told.setdefault(read, []).append(value)
+            told[read] = f"{told[read]},{value}" if read in told else value
     length = _length_in(status, told)
     if "connection" in told:
-        named = set[str]().union(*map(_tokens, told["connection"]))
+        named = _tokens(told["connection"])
         passed = [pair for pair in passed if pair[0].lower() not in named]
-    media_type = told["content-type"][0].lower() if "content-type" in told else ""
-    encoding = told["content-encoding"][0].lower() if "content-encoding" in told else ""
-    return AnswerHead(passed, length, media_type, encoding not in ("", "identity"))
+    encoded = told.get("content-encoding", "").lower() not in ("", "identity")
+    return passed, length, told.get("content-type", "").lower(), encoded
 
 
-def _length_in(status: int, told: Mapping[str, Sequence[str]]) -> int | None:
+def _length_in(status: int, told: Mapping[str, str]) -> int | None:
     """Return the length of a body. Beside chunks one means nothing (RFC 9112 6.3)."""
     if _SPACED in told:
         raise BadHeadError("blanks beside the name of its length or transfer-encoding")
-    chunked = told.get("transfer-encoding", ())
-    if len(chunked) > 1 or (chunked and chunked[0].lower() not in ("chunked", "identity")):
-        raise BadHeadError("a transfer-encoding other than chunked")
-    if chunked or status == 204 or "content-length" not in told:
+    if "transfer-encoding" in told:
+        if told["transfer-encoding"].lower() not in ("chunked", "identity"):
+            raise BadHeadError("a transfer-encoding other than chunked")
         return None
-    lengths = told["content-length"]
-    length = lengths[0].strip()
-    if len(lengths) > 1 or "," in length:
-        several = {piece.strip() for value in lengths for piece in value.split(",")}
+    length = told.get("content-length")
+    if length is None or status == 204:
+        return None
+    if "," in length:
+        several = {piece.strip() for piece in length.split(",")}
         length = several.pop() if len(several) == 1 else ""
+    length = length.strip()
     if not (length.isascii() and length.isdecimal() and len(length) < 16):
         raise BadHeadError("a content-length that is none, or more than one")
     return int(length)

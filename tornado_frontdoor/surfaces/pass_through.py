@@ -112,7 +112,7 @@ class PassThrough:
 
     def _judge(self, tail: bytes) -> Ending | None:
         """Return how an answer ended; None: it is not whole."""
-        if _ABORT.search(tail):
+        if b'"abort"' in tail and _ABORT.search(tail):
             return _failed(
                 "the engine aborted it and ended politely: was it put to sleep by another hand?"
             )

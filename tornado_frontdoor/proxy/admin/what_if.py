@@ -11,6 +11,7 @@ import sys
 from asyncio.subprocess import PIPE
 from collections import deque
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ _NEEDED = (
     *("tokens_in", "tokens_out"),
 )
 """Of an access line, what the simulator reads."""
+_needed_of = itemgetter(*_NEEDED)
 _START = f"""
 import os, resource, sys
 os.nice(10)
@@ -68,7 +70,7 @@ class WhatIf:
     def heard(self, kind: str, fields: Mapping[str, Any], _: str | None = None) -> None:
         """Keep what the simulator needs of a request that ended."""
         if kind == "request" and fields["upstream"] is not None:
-            self._kept.append(tuple(map(fields.__getitem__, _NEEDED)))
+            self._kept.append(_needed_of(fields))
 
     async def ask(self, upstream: Upstream, asked: Limits) -> Fields:
         """Return what was, and two replays: with the limits in force, and with others.

@@ -289,7 +289,9 @@ class Client:
     def _render_head(self, status: int, headers: Headers) -> bytes:
         self.status = status
         lines = [f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}\r\n"]
-        lines += [f"{name}: {value}\r\n" for name, value in (*headers, *self.extra)]
+        lines += [f"{name}: {value}\r\n" for name, value in headers]
+        if self.extra:
+            lines += [f"{name}: {value}\r\n" for name, value in self.extra]
         if not self._connection.keeps_alive:
             lines.append("Connection: close\r\n")
         elif self._request.version == "HTTP/1.0":
