@@ -36,15 +36,15 @@ LEAST_SHARE = 0.003
 ROOT_FUNCTION = "base_events.BaseEventLoop._run_once"
 """What is below it is how a program starts."""
 COLOURS = {
-    "asyncio": "#c9c9c9",
-    "tornado": "#e3d7b0",
-    "surfaces": "#9fd3b3",
-    "core": "#c3b3e6",
     "proxy/curl": "#f0b48a",
     "proxy/downstream": "#9cc4ea",
     "proxy": "#f2d27c",
+    "surfaces": "#9fd3b3",
+    "core": "#c3b3e6",
+    "tornado": "#e3d7b0",
+    "asyncio": "#c9c9c9",
 }
-"""By the room of a function, the narrower one first."""
+"""By the room of a function, the narrower one first; white is Python's own."""
 WRITE_S = 20.0
 
 
@@ -92,9 +92,10 @@ def draw(tree: Tree, title: str) -> str:
     ]
     for name, depth, left, width in drawn:
         room, _, function = name.partition(":")
-        colour = next((COLOURS[key] for key in COLOURS if key in room), "#dddddd")
+        colour = next((COLOURS[key] for key in COLOURS if key in room), "#f4f4f4")
         x, y, wide = left * WIDTH, MARGIN + depth * LINE, width * WIDTH
-        shown = escape(function[: int((wide - 4) / LETTER)]) if wide > 4 * LETTER else ""
+        _, _, label = function.partition(".")  # the module shows by the colour, and when pointed at
+        shown = escape(label[: int((wide - 4) / LETTER)]) if wide > 4 * LETTER else ""
         lines.append(
             f'<rect x="{x:.1f}" y="{y}" width="{max(wide - 0.5, 0.5):.1f}" height="{LINE - 1}"'
             f' fill="{colour}"><title>{escape(name)} {width:.1%}</title></rect>'
