@@ -20,7 +20,7 @@ from stopwatch import delayed_s
 
 from tornado_frontdoor.config import load
 from tornado_frontdoor.proxy.app import App
-from tornado_frontdoor.proxy.downstream.budget import keep_little_memory
+from tornado_frontdoor.proxy.heap import keep_little_memory
 from tornado_frontdoor.proxy.serving import COLLECT_AFTER, SWITCH_S, announce
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from tornado_frontdoor import __version__
 from tornado_frontdoor.config import Address, Settings
 from tornado_frontdoor.proxy.app import App
-from tornado_frontdoor.proxy.downstream.budget import keep_little_memory
 from tornado_frontdoor.proxy.downstream.server import CannotBind
 from tornado_frontdoor.proxy.downstream.tls import CannotServeTls, make_context
 from tornado_frontdoor.proxy.engine.journal import JournalError
 from tornado_frontdoor.proxy.handover.meeting import CannotTakeOver
+from tornado_frontdoor.proxy.heap import keep_little_memory
 from tornado_frontdoor.proxy.logs import LogWriter, logging_to
 from tornado_frontdoor.proxy.upstreams import CannotJoin
 

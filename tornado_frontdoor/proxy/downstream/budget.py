@@ -1,23 +1,13 @@
-"""How much of all bodies together may be in memory, and how it is given back to the system.
-
-The C library keeps what a crowd has taken: its heap shrinks only from the top, and each body that
-is freed raises the size from which memory is mapped apart. So that size is fixed, and the heap is
-trimmed when a crowd has gone.
-"""
+"""How much of all bodies together may be in memory; after a crowd the system gets it back."""
 
 import asyncio
-import ctypes
-from contextlib import suppress
 
-MAPPED_FROM_BYTES = 256 * 1024
-"""What is at least as large is mapped apart, and goes back to the system when it is freed."""
+from tornado_frontdoor.proxy.heap import give_memory_back
+
 CROWD_BYTES = 16 * 1024 * 1024
 """A peak below it is not worth a trim."""
 CALM_S = 0.5
 """How long after a crowd the heap is trimmed."""
-_M_MMAP_THRESHOLD = -3
-_M_TRIM_THRESHOLD = -1
-_M_TOP_PAD = -2
 
 
 class BodyBudget:
@@ -55,23 +45,3 @@ class BodyBudget:
         self._peak_bytes = self.held_bytes
         # In a thread: it may take tens of milliseconds, and ctypes lets the others run meanwhile.
         asyncio.get_running_loop().run_in_executor(None, give_memory_back)
-
-
-def keep_little_memory() -> None:
-    """Have the C library map large pieces apart, whatever was freed before; glibc only.
-
-    And have its heap grow by just what is asked for: what the system has just given is empty and
-    needs not be emptied, so that of the 16 KiB from which libcurl sends a request only the pages
-    are ever taken that the request fills.
-    """
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES)
-        libc.mallopt(_M_TOP_PAD, 0)
-        libc.mallopt(_M_TRIM_THRESHOLD, 4 * MAPPED_FROM_BYTES)
-
-
-def give_memory_back() -> None:
-    """Give free memory of the heap back to the system; glibc only."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
