@@ -16,6 +16,7 @@ SENT_FROM_BYTES = 16 * 1024
 """The size of the piece that a handle of libcurl sends its requests from: its least."""
 _M_MMAP_THRESHOLD = -3
 _M_TRIM_THRESHOLD = -1
+_M_TOP_PAD = -2
 
 
 def _found(name: str) -> Any:
@@ -29,9 +30,13 @@ _malloc_trim = _found("malloc_trim")
 
 
 def keep_little_memory() -> None:
-    """Have large pieces mapped apart, whatever was freed before."""
+    """Have large pieces mapped apart, whatever was freed before.
+
+    And the heap grow by no more than is asked for: what has room at its top is not mapped apart.
+    """
     if _mallopt is not None:
         _mallopt(_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES)
+        _mallopt(_M_TOP_PAD, 0)
         _mallopt(_M_TRIM_THRESHOLD, 4 * MAPPED_FROM_BYTES)
 
 
