@@ -97,8 +97,9 @@ def start(
     kind, _, viewers = name.partition(" + ")
     if kind != "frontdoor":
         return start_peer(name, engine, folder)
+    # Where the machine stands still for a moment, requests are to wait and not to be refused.
     text = configuration(
-        f"http://127.0.0.1:{engine}", admission=(65, 64, 64, 30), surfaces="anthropic = false"
+        f"http://127.0.0.1:{engine}", admission=(65, 64, 4096, 30), surfaces="anthropic = false"
     )
     door = FrontDoor(folder, text)
     if viewers and beside is not None:
