@@ -18,6 +18,7 @@ from tornado_frontdoor.proxy.curl.transfer import (
     UpstreamCall,
     parse_head,
 )
+from tornado_frontdoor.proxy.heap import SENT_FROM_BYTES, map_apart_in_this_turn
 
 MAX_IDLE_S = 4
 """Age from which an idle connection is not reused; vLLM closes idle ones after 5.0 s."""
@@ -37,9 +38,8 @@ breaks. That is right for one that the engine closed as we took it, which shows 
 trip. It is wrong after a minute of silence: the engine was at work on it, and would be again.
 """
 
-UPLOAD_BUFFER_BYTES = 16 * 1024
-"""How much of a body libcurl copies at once, into memory that it keeps as long as the call lasts.
-This is its least; of its usual 64 KiB came half of what an open stream took."""
+UPLOAD_BUFFER_BYTES = SENT_FROM_BYTES
+"""How much of a body libcurl copies at once, into memory that the handle keeps."""
 
 MOST_KEPT_BYTES = 4 * 1024
 """How long a body may be that an idle handle keeps until its next call: dropping it costs one."""
@@ -91,7 +91,17 @@ class Handle:
     we know of a handle is kept here and not on pycurl's own object, which takes one to find it.
     """
 
-    __slots__ = ("_kept_bytes", "_lines", "_shape", "_where", "curl", "setopt", "tls", "transfer")
+    __slots__ = (
+        "_has_not_sent",
+        "_kept_bytes",
+        "_lines",
+        "_shape",
+        "_where",
+        "curl",
+        "setopt",
+        "tls",
+        "transfer",
+    )
 
     def __init__(self) -> None:
         self.curl = curl = pycurl.Curl()
@@ -105,6 +115,7 @@ class Handle:
         """Method, and how a body is sent with it."""
         self._where: tuple[str, float] | None = None
         self._kept_bytes = 0
+        self._has_not_sent = True
         for option, value in (
             (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
             (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
@@ -201,6 +212,9 @@ class Handle:
 
     def _before_send(self, *_addresses: object) -> int:
         """Take note: connected and about to send; also before it sends once more."""
+        if self._has_not_sent:
+            self._has_not_sent = False
+            map_apart_in_this_turn()
         transfer = self.transfer
         now_s = monotonic()
         if transfer.sent_s is None:
