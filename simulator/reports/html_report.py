@@ -75,11 +75,11 @@ def _cards(tuned: Tuned, best: Trial) -> Iterable[tuple[str, str, str]]:
     """Yield what to look at first: a name, a value, and beside what to hold it."""
     more = f"+{tuned.headroom:.0%} traffic"
     for label, name in (("lost", "lost_share"), ("p95 wait", "wait_p95_s")):
-        later = None if best.stressed is None else best.stressed.estimate(name).mean
+        later = best.value(name, stressed=True)
         beside = "" if later is None else f"{number(name, later)} with {more}"
-        yield label, number(name, value_of(best, name)), beside
+        yield label, number(name, best.value(name)), beside
     for label, name in (("p95 latency", "latency_p95_s"), ("slots taken", "utilization")):
-        yield label, number(name, value_of(best, name)), f"of cap {best.scenario.cap}"
+        yield label, number(name, best.value(name)), f"of cap {best.scenario.cap}"
     if tuned.confidence is not None:
         sure = "more than that" if tuned.confidence > 0.995 else "see what else may be right"
         yield "sure", f"{100 * tuned.confidence:.0f} %", "" if tuned.confidence > 0.95 else sure
@@ -96,16 +96,6 @@ def _sentence(tuned: Tuned) -> str:
     )
 
 
-def value_of(trial: Trial, metric: str) -> float | None:
-    """Return a metric of today: what theory or the limits' judgement says, else the sample's."""
-    for check in trial.judged_today:
-        if check.metric == metric:
-            return check.mean
-    if trial.today is not None and trial.today.replications:
-        return trial.today.estimate(metric).mean
-    return None
-
-
 def _points(tuned: Tuned, command: StudyRequest) -> Iterable[str]:
     trials = sorted(
         {trial.scenario: trial for trial in (*tuned.trials, *tuned.neighbours)}.values(),
@@ -116,13 +106,13 @@ def _points(tuned: Tuned, command: StudyRequest) -> Iterable[str]:
         trials = [tuned.recommended if t.scenario == best else t for t in trials]
     dots, rows = [], []
     for trial in trials:
-        lost, wait_s = value_of(trial, "lost_share"), value_of(trial, "wait_p95_s")
+        lost, wait_s = trial.value("lost_share"), trial.value("wait_p95_s")
         scenario = trial.scenario
         chosen = tuned.recommended is not None and scenario == tuned.recommended.scenario
         name = f"cap {scenario.cap}, queue {scenario.queue}, timeout {scenario.timeout_s:g} s"
         told = f"{name}: {number('lost_share', lost)} lost, p95 wait {number('wait_p95_s', wait_s)}"
         for label, metric in asked_columns(command):
-            if (value := value_of(trial, metric)) is not None:
+            if (value := trial.value(metric)) is not None:
                 told += f", {label} {number(metric, value)}"
         rows.append({"name": name, "told": told, "chosen": chosen, "chance": trial.chance})
         if lost is not None and wait_s is not None:
@@ -199,6 +189,7 @@ def _numbers(best: Trial | None, observed: Metrics | None) -> Iterable[str]:
     if best is None or best.today is None:
         return
     estimates = best.today.estimates()
+    exact = {check.metric for check in best.judged_today if check.exact}
     stressed = None if best.stressed is None else best.stressed.estimates()
     yield "<h2>The recommended point</h2>"
     yield '<div class="wide"><table><tr><th></th><td>today</td><td>95 %</td>'
@@ -208,9 +199,10 @@ def _numbers(best: Trial | None, observed: Metrics | None) -> Iterable[str]:
         if name not in estimates:
             continue
         value = estimates[name]
-        cells = [number(name, value.mean), interval(name, value)]
+        told_interval = "exact" if name in exact else interval(name, value)
+        cells = [number(name, best.value(name)), told_interval]
         if stressed:
-            cells.append(number(name, stressed[name].mean))
+            cells.append(number(name, best.value(name, stressed=True)))
         if observed:
             cells.append(number(name, observed[name]) if name in observed else "")
         told = "".join(f"<td>{escape(cell)}</td>" for cell in cells)

@@ -141,16 +141,13 @@ def _name(trial: Trial) -> str:
 
 
 def _numbers(trial: Trial) -> str:
-    def told(result: object) -> str:
-        estimates = {name: result.estimate(name).mean for _, name in SHOWN[:2]}  # type: ignore[attr-defined]
-        return (
-            f"{number('lost_share', estimates['lost_share'])} lost, "
-            f"p95 wait {number('wait_p95_s', estimates['wait_p95_s'])}"
-        )
+    def told(*, stressed: bool) -> str:
+        lost, wait_s = (trial.value(name, stressed=stressed) for _, name in SHOWN[:2])
+        return f"{number('lost_share', lost)} lost, p95 wait {number('wait_p95_s', wait_s)}"
 
-    text = told(trial.today)
+    text = told(stressed=False)
     if trial.stressed is not None:
-        text += f"; with the headroom's traffic {told(trial.stressed)}"
+        text += f"; with the headroom's traffic {told(stressed=True)}"
     return text
 
 
@@ -169,8 +166,7 @@ def _table(tuned: Tuned, command: StudyRequest) -> Iterator[str]:
         mark = ">" if trial.scenario == tuned.recommended.scenario else " "
         cells = ""
         for label, name in columns:
-            value = None if trial.today is None else trial.today.estimate(name).mean
-            cells += f" {number(name, value):>{max(11, len(label))}}"
+            cells += f" {number(name, trial.value(name)):>{max(11, len(label))}}"
         yield f"{mark} {scenario.cap:>4} {scenario.queue:>5} {scenario.timeout_s:>6g} s{cells}"
 
 

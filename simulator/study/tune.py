@@ -59,6 +59,17 @@ class Trial:
         """The chance that it keeps all limits."""
         return min((judgement.chance for judgement in self.judgements), default=1.0)
 
+    def value(self, metric: str, *, stressed: bool = False) -> float | None:
+        """A metric today or with the headroom: of theory where it has it, else of the sample."""
+        judged = self.judged_stressed if stressed else self.judged_today
+        for check in judged:
+            if check.metric == metric and check.mean is not None:
+                return check.mean
+        result = self.stressed if stressed else self.today
+        if result is None or not result.replications:
+            return None
+        return result.estimate(metric).mean
+
     @property
     def binding(self) -> LimitCheck | None:
         """The limit that is nearest, or missed most."""

@@ -4,6 +4,7 @@ import json
 import random
 import tomllib
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from docopt import docopt
@@ -24,6 +25,7 @@ from tornado_frontdoor.cli.main import main
 from tornado_frontdoor.config import load
 from tornado_frontdoor.core.decisions import EngineState
 
+PAGE = Path(__file__).parents[2] / "docs/simulation.md"
 SLO = {"lost_share": 0.01, "wait_p95_s": 5.0}
 TIMEOUTS_S = (5.0, 10.0, 30.0)
 
@@ -134,6 +136,13 @@ def test_answer_is_toml_with_its_reasons_as_comments(capsys):
         assert words in told.out
     assert "2.4 requests a second are offered" in told.err
     assert max(map(len, told.out.splitlines())) <= 100
+
+
+def test_page_on_simulation_begins_with_the_very_answer(capsys):
+    _, block, _ = PAGE.read_text(encoding="utf-8").split("```", 2)
+    command, *answer = block.strip().splitlines()
+    tune(given(f"{command.removeprefix('$ frontdoor tune ')} {SMALL}"))
+    assert capsys.readouterr().out.splitlines()[: len(answer)] == answer
 
 
 def test_json_has_the_table_and_how_sure_it_is(capsys):
@@ -360,6 +369,22 @@ def test_configuration_is_simulated_with_a_log_and_what_was_stands_beside(tmp_pa
     assert main([*line, "--cap", "3", "--reps", "2", "--jobs", "1"]) == 0
     told = capsys.readouterr().out
     assert "As it was in the log: lost 0.00 %" in told
+
+
+def test_upstream_of_a_log_is_that_of_a_configuration_with_several(tmp_path, capsys):
+    path, log = configuration(tmp_path), tmp_path / "access.log"
+    entry = {"outcome": "served", "waited_s": 0.0, "total_s": 1.0, "weight": 1}
+    lines = [
+        {"time": f"2026-01-05T00:00:{at:02d}.000Z", "upstream": "reasoning", **entry}
+        for at in range(40)
+    ]
+    log.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    line = ["simulate", "--config", str(path), "--log", str(log), "--reps", "2", "--jobs", "1"]
+    assert main([*line, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parameters"]["queue"] == 64
+    log.write_text("\n".join(json.dumps({**each, "upstream": "other"}) for each in lines))
+    assert main(line) == 2
+    assert "has no other, only reasoning, text" in capsys.readouterr().err
 
 
 def test_idle_tiers_of_a_configuration_are_simulated(tmp_path, capsys):

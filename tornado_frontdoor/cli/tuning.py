@@ -16,6 +16,8 @@ from typing import Any
 from simulator.cli.commands import COMMANDS
 from simulator.cli.option_parser import UsageError
 from simulator.cli.tune import tune
+from simulator.traffic.access_log import read_access_log
+from simulator.traffic.tables import TraceError
 from tornado_frontdoor.cli import speed_probe
 from tornado_frontdoor.config import ConfigError, Settings, UpstreamSettings, load
 
@@ -88,13 +90,23 @@ def _upstream(path: Path, given: Mapping[str, Any]) -> tuple[str, UpstreamSettin
     settings = _read(path)
     named = given.get("--upstream")
     key = named or (next(iter(settings.upstreams)) if len(settings.upstreams) == 1 else None)
-    if key is None:
+    if key is None and given.get("--log"):
+        key = _logged_upstream(Path(given["--log"]))
+    if not key:
         names = ", ".join(settings.upstreams)
         raise UsageError([f"--upstream: {path} has {names}: say which one"])
     if key not in settings.upstreams:
         names = ", ".join(settings.upstreams)
         raise UsageError([f"--upstream: {path} has no {key}, only {names}"])
     return key, settings.upstreams[key]
+
+
+def _logged_upstream(path: Path) -> str:
+    """Return whose requests a log has, empty where it does not say; raises UsageError."""
+    try:
+        return read_access_log(path).upstream
+    except TraceError as error:
+        raise UsageError([f"--log: {error}"]) from None
 
 
 def _read(path: Path) -> Settings:
