@@ -45,7 +45,7 @@ def door(url: str) -> tuple[ClusterDoor, SharedGate]:
     async def count(_: str) -> int:
         return 0
 
-    gate = SharedGate(one, ADDRESS, key, lambda: LIMITS, build, count, lambda _: None)
+    gate = SharedGate(one, ADDRESS, key, lambda: LIMITS, build, count, lambda *_: None)
     one.start()
     return one, gate
 

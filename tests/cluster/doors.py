@@ -38,7 +38,7 @@ on_outage = "{on_outage}"
 cap = {cap}
 queue = 8
 queue_timeout_s = 20
-
+{naps}
 [upstreams.text]
 url = "{text}"
 {sleep}
@@ -57,6 +57,7 @@ max_waiting = 16
 """
 
 
+QUICK: dict[str, Any] = {"sleep_s": (0.01, 0.01), "wake_s": (0.01, 0.01), "reload_s": 0.01}
 REPLICAS = ("reasoning", "second")
 
 
@@ -114,7 +115,14 @@ class Doors:
         self.text: StandIn
 
     async def add(self, **settings: object) -> Door:
-        values = {"server": "", "on_outage": "split", "sleep": "", "cap": 6, "lease_s": LEASE_S}
+        values = {
+            "server": "",
+            "on_outage": "split",
+            "sleep": "",
+            "naps": "",
+            "cap": 6,
+            "lease_s": LEASE_S,
+        }
         number = len(self.doors)
         path = self.folder / f"door-{number}.toml"
         if self.second is None:
@@ -184,14 +192,15 @@ async def doors(
     """Run so many front doors before two engines; in the end all slots must be free."""
     logging.getLogger("frontdoor").setLevel(logging.WARNING)
     many = Doors(redis, folder, **settings)
-    many.reasoning = StandIn(StandInOptions(models=("reasoning",), slots=8, hold=hold_s))
+    options = StandInOptions(models=("reasoning",), slots=8, hold=hold_s, sleep_mode=True, **QUICK)
+    many.reasoning = StandIn(options)
     many.text = StandIn(StandInOptions(models=("text",), sleep_mode=True))
     many.urls = {
         "reasoning": f"http://127.0.0.1:{many.reasoning.listen()}",
         "text": f"http://127.0.0.1:{many.text.listen()}",
     }
     if several:
-        many.second = StandIn(StandInOptions(models=("reasoning",), slots=8, hold=hold_s))
+        many.second = StandIn(options)
         many.urls["second"] = f"http://127.0.0.1:{many.second.listen()}"
     try:
         for _ in range(count):

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from doors import Doors, doors
+from doors import REPLICAS, SLEEP, Doors, doors
 from redis_server import RedisServer
 from wire import chat
 
@@ -206,6 +206,77 @@ def test_an_engine_that_dies_or_is_drained_at_a_member_gets_nobody_from_any_door
             # A request that finds nobody there is asked again elsewhere, once.
             assert await crowd(many, 8) == {200: 8}
             await many.until(lambda: [one.state for one in replicas] == ["up", "down"])
+
+    asyncio.run(scenario())
+
+
+def test_replicas_that_sleep_are_each_woken_once_whichever_door_is_asked(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    naps = SLEEP.replace("upstreams.text", "upstreams.reasoning")
+
+    async def scenario() -> None:
+        async with doors(redis, tmp_path, 2, several=True, naps=naps) as many:
+            second = many.second
+            assert second is not None
+
+            def states() -> list[str]:
+                gate = many.member.app.pool.current["reasoning"].keeper.gate
+                shown = [gate.sleep_of(many.urls[name]) for name in REPLICAS]
+                return [str((one or {}).get("state")) for one in shown]
+
+            await many.until(lambda: states() == ["awake", "awake"])
+            url = f"/admin/sleep/reasoning?level=1&replica={many.urls['second']}"
+            slept = await many.member.ask_admin(url, "POST")
+            assert slept.status == 200, slept.body
+            await many.until(lambda: states() == ["awake", "sleeping"])
+            assert (await many.member.call()).status == 200
+            assert states() == ["awake", "sleeping"], "one is enough"
+            assert await crowd(many, 6) == {200: 6}
+            await many.until(lambda: states() == ["awake", "awake"])
+            # Another owner finds out how each of them is, and wakes what is needed.
+            old = many.owner
+            await many.until(lambda: old.app.pool.current["reasoning"].idle)
+            slept = await old.ask_admin("/admin/sleep/reasoning?level=2", "POST")
+            assert slept.status == 200, slept.body
+            await old.app.drain()
+            await old.close()
+            await many.until(many.serves)
+            assert (await many.owner.call()).status == 200
+            told = (await many.owner.status())["upstreams"]["reasoning"]["replicas"]
+            assert sorted(one["state"] for one in told) == ["awake", "offloaded"]
+            for engine in (many.reasoning, second):
+                counters = engine._counters.snapshot()
+                assert counters["max_concurrent"] <= 4
+                assert counters["not_proven_awake"] == counters["garbage_tokens"] == 0
+                assert counters["control_overlaps"] == 0
+
+    asyncio.run(scenario())
+
+
+def test_engines_are_asked_for_their_count_with_their_key(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("secret\n")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        status = "200 OK" if b"Authorization: Bearer secret\r\n" in head else "401 Unauthorized"
+        body = 'vllm:num_requests_running{model_name="m"} 3\n'
+        body += 'vllm:num_requests_waiting{model_name="m"} 1\n'
+        head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        writer.write(head + body.encode())
+        await writer.drain()
+        writer.close()
+
+    async def scenario() -> None:
+        engine = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = engine.sockets[0].getsockname()[1]
+        sleep = f'api_key_file = "{key}"'
+        async with engine, doors(redis, tmp_path, 1, sleep=sleep) as many:
+            upstream = many.owner.app.pool.current["text"]
+            assert await upstream._count(f"http://127.0.0.1:{port}") == 4
 
     asyncio.run(scenario())
 

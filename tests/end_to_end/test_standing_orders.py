@@ -194,7 +194,7 @@ def test_a_pin_goes_on_at_the_front_door_that_takes_over() -> None:
             async with next_of(door) as new:
                 taken = new.app.pool.current["text"]
                 await until(lambda: taken.state == "awake")
-                assert [one.by for one in taken.held()] == ["alice"]
+                assert [one.by for one in taken.sleepers.held()] == ["alice"]
                 told = orders_of(taken)
                 assert told[0]["until"] == pinned["orders"][0]["until"]
                 assert old.orders is not None

@@ -39,21 +39,27 @@ def status(admin: str | None, *, as_json: bool) -> int:
     return run_command(lambda: _status(admin, as_json=as_json))
 
 
-def wake(admin: str | None, model: str, *, wait: bool) -> int:
-    """Wake the engine of a model or upstream; returns the exit code."""
-    query = urlencode({"by": operator(), **({"wait": "true"} if wait else {})})
-    path = f"/admin/wake/{quote(model, safe='')}?{query}"
-    return run_command(lambda: _transition(admin, path, model))
+def wake(given: Mapping[str, Any]) -> int:
+    """Wake the engine of a model or upstream, or one of several; returns the exit code."""
+    query = {"by": operator(), **({"wait": "true"} if given["--wait"] else {})}
+    return _transition("wake", given, query)
 
 
-def sleep(admin: str | None, model: str, level: str | None) -> int:
-    """Put the engine of a model or upstream to sleep; returns the exit code."""
+def sleep(given: Mapping[str, Any]) -> int:
+    """Put the engine of a model or upstream to sleep, or one of several; returns the exit code."""
+    level = given["--level"]
     if level is not None and level not in ("1", "2", "3"):
         print(f"frontdoor: --level must be 1, 2 or 3, not {level}", file=sys.stderr)
         return 2
-    query = f"?level={level}" if level else ""
-    path = f"/admin/sleep/{quote(model, safe='')}{query}"
-    return run_command(lambda: _transition(admin, path, model))
+    return _transition("sleep", given, {"level": level} if level else {})
+
+
+def _transition(verb: str, given: Mapping[str, Any], query: Mapping[str, str]) -> int:
+    model = given["MODEL"]
+    replica = {"replica": given["--replica"]} if given["--replica"] else {}
+    asked = urlencode({**query, **replica})
+    path = f"/admin/{verb}/{quote(model, safe='')}{'?' if asked else ''}{asked}"
+    return run_command(lambda: _carry_out(given["--admin"], path, model))
 
 
 def health(public: str) -> int:
@@ -154,7 +160,7 @@ def _reload(admin: str | None) -> int:
     return 1
 
 
-def _transition(admin: str | None, path: str, model: str) -> int:
+def _carry_out(admin: str | None, path: str, model: str) -> int:
     console = Console(stderr=True)
     with console.status(f"{model} …"):  # shown on a terminal only
         code, answer = _call("POST", admin, path, WAIT_S)
@@ -227,7 +233,10 @@ def _replicas_table(several: Mapping[str, Any]) -> Table:
         table.add_column(column, no_wrap=column != "replica", overflow="fold")
     for name, replicas in several.items():
         for one in replicas:
-            table.add_row(name, one["url"], one["state"], out_of(one["taken"], one["slots"]))
+            state = one["state"]
+            if one.get("wake_step"):
+                state += f" ({one['wake_step']})"
+            table.add_row(name, one["url"], state, out_of(one["taken"], one["slots"]))
     return table
 
 

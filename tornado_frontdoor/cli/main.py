@@ -7,11 +7,11 @@ Usage:
   frontdoor check [--config FILE] [--json] [--probe]
   frontdoor check --schema
   frontdoor status [--admin URL] [--json]
-  frontdoor wake MODEL [--admin URL] [--wait]
-  frontdoor sleep MODEL [--level N] [--for DURATION | --until TIME] [--admin URL]
-  frontdoor pin MODEL [--for DURATION | --until TIME] [--admin URL]
-  frontdoor keep MODEL DURATION [--admin URL]
-  frontdoor unpin MODEL [--admin URL]
+  frontdoor wake MODEL [--replica URL] [--admin URL] [--wait]
+  frontdoor sleep MODEL [--level N] [--for DURATION | --until TIME] [--replica URL] [--admin URL]
+  frontdoor pin MODEL [--for DURATION | --until TIME] [--replica URL] [--admin URL]
+  frontdoor keep MODEL DURATION [--replica URL] [--admin URL]
+  frontdoor unpin MODEL [--replica URL] [--admin URL]
   frontdoor explain MODEL [--admin URL] [--json]
   frontdoor drain MODEL --replica URL [--undo] [--admin URL]
   frontdoor reload [--admin URL]
@@ -69,7 +69,7 @@ Options:
   --admin URL               Admin listener of the front door that is meant; else $FRONTDOOR_ADMIN,
                             else http://127.0.0.1:8010. $FRONTDOOR_ADMIN_TOKEN is sent along.
   --wait                    Until it is awake, or has failed to wake.
-  --replica URL             Which of several engines behind one name; --undo: use it again.
+  --replica URL             Which of several engines, else all; drain --undo: use it again.
   --level N                 1: weights into host memory; 2: weights dropped; 3: process ended.
   --for DURATION            How long an order holds, such as 90m or 2h30m.
   --until TIME              Until when: 18:00 (the next one here), or 2026-12-01T08:00 (+01:00).
@@ -286,7 +286,7 @@ def _status(arguments: Arguments) -> int:
 def _wake(arguments: Arguments) -> int:
     from tornado_frontdoor.cli import admin_client
 
-    return admin_client.wake(arguments["--admin"], arguments["MODEL"], wait=arguments["--wait"])
+    return admin_client.wake(arguments)
 
 
 def _drain(arguments: Arguments) -> int:
@@ -300,7 +300,7 @@ def _sleep(arguments: Arguments) -> int:
 
     if arguments["--for"] or arguments["--until"]:
         return _order(arguments)
-    return admin_client.sleep(arguments["--admin"], arguments["MODEL"], arguments["--level"])
+    return admin_client.sleep(arguments)
 
 
 def _order(arguments: Arguments) -> int:

@@ -23,6 +23,8 @@ def run(given: Mapping[str, Any]) -> int:
     except ValueError as error:
         print(f"frontdoor {verb}: the time {error}", file=sys.stderr)
         return 2
+    if given["--replica"]:
+        query["replica"] = given["--replica"]
     if given["--level"]:
         query["level"] = given["--level"]
     path = f"/admin/{verb}/{quote(given['MODEL'], safe='')}?{urlencode(query)}"
@@ -38,7 +40,8 @@ def _order(admin: str | None, path: str) -> int:
     for one in answer["orders"]:
         by = f" ({one['by']})" if one["by"] else ""
         ends = f" until {one['until']}" if one["until"] else ""
-        print(f"  {one['kind']} by {one['owner']}{by}{ends}")
+        where = f" at {one['replica']}" if "replica" in one else ""
+        print(f"  {one['kind']}{where} by {one['owner']}{by}{ends}")
     return 0
 
 

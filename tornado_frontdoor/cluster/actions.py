@@ -95,6 +95,7 @@ class GateWish(NamedTuple):
     key: Key
     address: str
     level: int
+    replica: str = ""
 
 
 class Grant(NamedTuple):

@@ -77,6 +77,8 @@ class OperatorWants(NamedTuple):
     number: int
     address: str
     level: int
+    replica: str = ""
+    """Which of several engines; empty: all."""
 
 
 class DrainReplica(NamedTuple):

@@ -127,7 +127,7 @@ class GateOwner:
             case DrainReplica():
                 self._out.append(GateDrain(*body))
             case OperatorWants():
-                self._out.append(GateWish((door, body.number), body.address, body.level))
+                self._out.append(GateWish((door, body.number), *body[1:]))
             case _:  # what only an owner says
                 pass
 

@@ -64,26 +64,23 @@ def _gpus(settings: Settings) -> list[BudgetLine]:
     pool = settings.gpu
     if pool is None:
         return []
-    engines: dict[int, list[UpstreamSettings]] = {}
+    engines: dict[int, list[tuple[str, UpstreamSettings, float | None]]] = {}
     for upstream in settings.upstreams.values():
-        for device in upstream.gpu.devices if upstream.gpu else ():
-            engines.setdefault(device, []).append(upstream)
+        for url in upstream.urls:
+            gpu = upstream.gpu_of(url)
+            for device in gpu.devices if gpu else ():
+                known = upstream.name_of(url), upstream, gpu.share if gpu else None
+                engines.setdefault(device, []).append(known)
     context = pool.context_gib / pool.memory_gib
     return [
         BudgetLine(
             subject=f"GPU {device}",
-            used=math.fsum(
-                one.gpu.share + context
-                for one in engines[device]
-                if one.gpu and one.gpu.share is not None
-            ),
+            used=math.fsum(share + context for _, _, share in engines[device] if share is not None),
             limit=pool.limit,
             unit="share",
-            upstreams=tuple(
-                one.key for one in engines[device] if one.gpu and one.gpu.share is not None
-            ),
-            unknown=tuple(one.key for one in engines[device] if one.gpu and one.gpu.share is None),
-            turns=any(one.sleep and not one.sleep.pinned for one in engines[device]),
+            upstreams=tuple(name for name, _, share in engines[device] if share is not None),
+            unknown=tuple(name for name, _, share in engines[device] if share is None),
+            turns=any(one.sleep and not one.sleep.pinned for _, one, _ in engines[device]),
         )
         for device in sorted(engines)
     ]
@@ -91,7 +88,11 @@ def _gpus(settings: Settings) -> list[BudgetLine]:
 
 def _host(settings: Settings) -> list[BudgetLine]:
     sleepers = [one for one in settings.upstreams.values() if one.sleep and one.sleep.idle_sleep_s]
-    weights = {one.key: one.gpu.weights_gib if one.gpu else None for one in sleepers}
+    weights = {
+        one.name_of(url): one.gpu.weights_gib if one.gpu else None
+        for one in sleepers
+        for url in one.urls
+    }
     known = {key: gib for key, gib in weights.items() if gib is not None}
     if not known:
         return []

@@ -115,6 +115,11 @@ def _groups(data: Data, raw: Data) -> Iterator[Found]:
                     (*path, index),
                     f"is of {shown(key)}, which has no sleep table: it stays awake",
                 )
+            elif upstreams[key].get("replicas"):
+                yield (
+                    (*path, index),
+                    f"is of {shown(key)}, which has replicas: only one of them could be awake",
+                )
         pinned = [key for key, sleep in members.items() if sleep.get("pinned")]
         if len(members) == 1:
             yield path, f"are all of {shown(next(iter(members)))}: one engine excludes nobody"
@@ -144,8 +149,16 @@ def _replicas(key: str, upstream: Data, raw: Data) -> Iterator[Found]:
         yield (*path, "replicas"), "must have at least 1 item"
     if "slots" in admission:
         yield (*path, "admission", "slots"), "must not stand beside replicas: it is their sum"
-    if "sleep" in raw:
-        yield (*path, "sleep"), "cannot stand beside replicas: engines that sleep have one address"
+    yield from _beside_replicas(path, upstream, raw)
+
+
+def _beside_replicas(path: KeyPath, upstream: Data, raw: Data) -> Iterator[Found]:
+    if "process" in raw:
+        yield (*path, "process"), "cannot stand beside replicas: it starts one engine, not several"
+    for index, replica in enumerate(upstream.get("replicas") or ()):
+        if replica.devices and "gpu" not in raw:
+            found = (*path, "replicas", index, "devices")
+            yield found, "needs a gpu table of the upstream, which says how much it takes"
 
 
 def _discover(key: str, upstream: Data, raw: Data, *, clustered: bool) -> Iterator[Found]:
@@ -327,20 +340,21 @@ def _room(data: Data) -> Iterator[Found]:
         return
     context = pool["context_gib"] / pool["memory_gib"]
     engines = {
-        key: (upstream, upstream["gpu"])
+        (key, name): (upstream, gpu)
         for key, upstream in _tables(data, "upstreams").items()
         if isinstance(upstream.get("gpu"), Mapping)
         and "utilization" in upstream["gpu"]
         # What is measured is not known yet: what can never fit is told when it is to wake.
         and upstream["gpu"]["utilization"] != "measure"
+        for name, gpu in _seats(key, upstream)
     }
-    for key, (upstream, gpu) in engines.items():
+    for (key, name), (upstream, gpu) in engines.items():
         wakes = isinstance(upstream.get("sleep"), Mapping)
         for device in gpu.get("devices", ()) if wakes else ():
             stay = {
                 other: _stays(upstream, beside, pool)
-                for other, (upstream, beside) in engines.items()
-                if other != key and device in beside.get("devices", ())
+                for (_, other), (upstream, beside) in engines.items()
+                if other != name and device in beside.get("devices", ())
             }
             need = gpu["utilization"] + context
             if need + math.fsum(stay.values()) > 1 + 1e-9:
@@ -350,6 +364,15 @@ def _room(data: Data) -> Iterator[Found]:
                     f"does not fit into GPU {device}, whoever makes room: needs {need:.1%}{rest}",
                 )
                 break
+
+
+def _seats(key: str, upstream: Data) -> Iterator[tuple[str, Data]]:
+    """Yield each engine of an upstream by its name, and what it takes of which GPUs."""
+    for replica in upstream.get("replicas") or ():
+        own = {"devices": replica.devices} if replica.devices else {}
+        yield f"{key} at {replica.url.partition('://')[2]}", {**upstream["gpu"], **own}
+    if not upstream.get("replicas"):
+        yield key, upstream["gpu"]
 
 
 def _stays(upstream: Data, gpu: Data, pool: Data) -> float:

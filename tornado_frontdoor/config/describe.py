@@ -104,12 +104,14 @@ def _preload_warnings(settings: Settings) -> Iterator[str]:
     if pool is None:
         return
     shares: dict[int, dict[str, float]] = {}
-    for key, one in wanted.items():
+    for one in wanted.values():
         share = one.gpu.share if one.gpu else None
         if one.gpu is None or share is None:
             continue  # what is measured is not known yet
-        for device in one.gpu.devices:
-            shares.setdefault(device, {})[key] = share + pool.context_gib / pool.memory_gib
+        need = share + pool.context_gib / pool.memory_gib
+        for url in one.urls:
+            for device in one.devices_of(url):
+                shares.setdefault(device, {})[one.name_of(url)] = need
     for device, there in sorted(shares.items()):
         if len(there) > 1 and sum(there.values()) > pool.limit + 1e-9:
             names = " and ".join(there)
@@ -230,7 +232,10 @@ def _upstream_json(upstream: UpstreamSettings) -> Json:
     admission, sleep = upstream.admission, upstream.sleep
     return {
         "url": upstream.url,
-        "replicas": [{"url": one.url, "slots": one.slots} for one in upstream.replicas],
+        "replicas": [
+            {"url": one.url, "slots": one.slots, "devices": list(upstream.devices_of(one.url))}
+            for one in upstream.replicas
+        ],
         "pick": upstream.pick,
         "discover": upstream.discover,
         "discover_every_s": upstream.discover_every_s if upstream.discover else None,

@@ -246,6 +246,7 @@ class ReplicaTable(Table):
 
     url = OriginUrl(required=True)
     slots = Whole(1, SEQUENCES_MAX, required=True)
+    devices = Items(Whole(0, DEVICES_MAX), least=1, distinct=True)
 
 
 class UpstreamTable(Table):

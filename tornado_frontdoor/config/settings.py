@@ -200,6 +200,8 @@ class ReplicaSettings:
 
     url: str
     slots: int
+    devices: tuple[int, ...] = ()
+    """The GPUs that it is on; none: those of the upstream's gpu table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +246,20 @@ class UpstreamSettings:
     def urls(self) -> tuple[str, ...]:
         """All addresses behind it."""
         return tuple(replica.url for replica in self.replicas) or (self.url,)
+
+    def gpu_of(self, url: str) -> GpuSettings | None:
+        """Return what the engine at one of the addresses takes of which GPUs."""
+        own = next((one.devices for one in self.replicas if one.url == url), ())
+        return replace(self.gpu, devices=own) if self.gpu is not None and own else self.gpu
+
+    def devices_of(self, url: str) -> tuple[int, ...]:
+        """Return the GPUs that the engine at one of the addresses is on."""
+        gpu = self.gpu_of(url)
+        return () if gpu is None else gpu.devices
+
+    def name_of(self, url: str) -> str:
+        """Return what an engine is called among those of all upstreams."""
+        return f"{self.key} at {url.partition('://')[2]}" if self.replicas else self.key
 
     @property
     def several(self) -> bool:

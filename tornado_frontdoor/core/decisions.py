@@ -323,4 +323,12 @@ class Note(NamedTuple):
 
 Notice = Changed | CanaryEnded | FellAsleep | Measured | OutOfMemory | WakeEnded | Answered | Note
 
-Decision = Admit | Refuse | Cooled | Command | Notice
+
+class OfReplica(NamedTuple):
+    """What is to be done to, or known of, the one of several engines that has this address."""
+
+    replica: str
+    what: Command | Notice
+
+
+Decision = Admit | Refuse | Cooled | Command | Notice | OfReplica

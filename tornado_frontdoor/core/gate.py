@@ -9,29 +9,22 @@ The two machines are joined in one place, `_settle`: capacity is 0 while the eng
 and the wake machine hears how many are inside.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, sqrt
 
 from tornado_frontdoor.core.admission import AdmissionController, AdmissionEvent, Rejected
 from tornado_frontdoor.core.clock import Clock
 from tornado_frontdoor.core.decisions import (
-    Changed,
     Decision,
-    EngineState,
-    FellAsleep,
     Outcome,
-    OutOfMemory,
     Reason,
     Refusal,
     Refuse,
     RoomDecided,
     SleepDepth,
-    SleepReason,
-    WakeEnded,
 )
 from tornado_frontdoor.core.gate_reader import GateReader
 from tornado_frontdoor.core.gpu_occupant import Occupant
-from tornado_frontdoor.core.gpu_sizes import GpuSizes
 from tornado_frontdoor.core.limits import AdmissionLimits
 from tornado_frontdoor.core.refusals import (
     admission_refusal,
@@ -44,10 +37,10 @@ from tornado_frontdoor.core.replicas import Engines, Replicas, could_not_connect
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, WakeTerms
 from tornado_frontdoor.core.retry_after import ENDS_KNOWN, DrainRate, WakeEstimates
 from tornado_frontdoor.core.return_book import Randomness, ReturnBook
-from tornado_frontdoor.core.room_seat import RoomSeat
 from tornado_frontdoor.core.sleep_config import GateError, SleepConfig
+from tornado_frontdoor.core.sleeper import Sleeper
 from tornado_frontdoor.core.standing import Standing
-from tornado_frontdoor.core.wake.machine import Gpu, WakeOrder, WakeStateMachine
+from tornado_frontdoor.core.wake.machine import WakeOrder, WakeStateMachine
 from tornado_frontdoor.core.wake.policy import SleepPolicy
 from tornado_frontdoor.engines.base import Report
 
@@ -85,18 +78,18 @@ class Gate(GateReader):
         self._returns = ReturnBook(rng)
         self._due = self._returns.due
         self._wake: WakeStateMachine | None = None
-        self._estimates = WakeEstimates(nap.learned_s if nap else None)
+        self._estimates = WakeEstimates()
         self._last_request_s: float | None = None
+        self._hold_s = 0.0
         if nap is not None:
-            now = clock.now()
-            self._owner = nap.owner or key
-            self._wake = WakeStateMachine(nap.limits, now, nap.kind, nap.memory)
-            sizes = GpuSizes.learned(nap.learned_gib)
-            self._seat = RoomSeat(nap.gpus, self._owner, self._wake, self._work, sizes)
-            self._woke_s = -inf
-            self._hold_s = 0.0
+            one = Sleeper(nap.owner or key, nap, clock, self._work)
+            self._lead(one)
             # Nothing leaves it yet: it may claim the GPU on which a transition had begun.
-            self._settle(self._wake, (), (), now)
+            self._settle(one.wake, (), (), clock.now())
+
+    def sleeper(self, replica: str | None = None) -> Sleeper:
+        """Return the engine that sleeps, or that one of several, to be asked how it is."""
+        return self._named(replica)
 
     # What can happen
 
@@ -117,9 +110,10 @@ class Gate(GateReader):
         closed = self._close(now)  # first: whom that bars is not let in
         bar = self._bar(terms) or bar
         moves = [*closed, *self._admission.arrive(ticket, now, waited_s, bar, kept)]
-        if counts:
-            self._wake.touch(now)
-        return self._settle(self._wake, moves, (), now)
+        wake = self._machine_of(ticket)
+        if counts and wake is not None:
+            wake.touch(now)
+        return self._settle(wake or self._wake, moves, (), now)
 
     def adopt(self, ticket: Ticket) -> Sequence[Decision]:
         """Take over a ticket that is in flight already, whatever the cap and the engine's state."""
@@ -187,6 +181,13 @@ class Gate(GateReader):
             self._wake.change_policy(wake)
         return self._joined(moves, (), now)
 
+    def change_policies(self, policies: Mapping[str, SleepPolicy]) -> Sequence[Decision]:
+        """Put another policy in force for each engine that sleeps; transitions go on as begun."""
+        now = self._clock.now()
+        for policy in policies.values():
+            self._sleeper.wake.change_policy(policy)
+        return self._joined((), (), now)
+
     # What can happen to one of several engines, or to one that never sleeps
 
     def engine_seen(self, name: str, *, up: bool, why: str = "") -> Sequence[Decision]:
@@ -213,69 +214,70 @@ class Gate(GateReader):
 
     # What can happen to an engine that sleeps
 
-    def report(self, report: Report) -> Sequence[Decision]:
+    def report(self, report: Report, replica: str | None = None) -> Sequence[Decision]:
         """Take what came of a `Perform`."""
         now = self._clock.now()
-        wake = self._sleeper()
+        wake = self._named(replica).wake
         return self._settle(wake, (), wake.report(report, now), now)
 
-    def hear_ledger(self) -> Sequence[Decision]:
+    def hear_ledger(self, replica: str | None = None) -> Sequence[Decision]:
         """Look into the ledger of the GPUs, after another gate's `RoomDecided` named this one.
 
         What was decided may be another thing again by now: what stands there counts.
         """
         now = self._clock.now()
-        return self._settle(self._sleeper(), (), self._seat.hear(now), now)
+        one = self._named(replica)
+        return self._settle(one.wake, (), one.seat.hear(now), now)
 
-    def suspect(self) -> Sequence[Decision]:
+    def suspect(self, replica: str | None = None) -> Sequence[Decision]:
         """Look at the engine: it refused a request as one that sleeps does."""
         now = self._clock.now()
-        wake = self._sleeper()
+        wake = self._named(replica).wake
         return self._settle(wake, (), wake.suspect(now), now)
 
-    def believe(self) -> Sequence[Decision]:
+    def believe(self, replica: str | None = None) -> Sequence[Decision]:
         """Take an operator's word that the engine's answers are good as they are now."""
         now = self._clock.now()
-        wake = self._sleeper()
+        wake = self._named(replica).wake
         return self._settle(wake, (), wake.believe(now), now)
 
-    def measured(self, gib: float) -> Sequence[Decision]:
+    def measured(self, gib: float, replica: str | None = None) -> Sequence[Decision]:
         """Take what the engine was just seen to take of each of its GPUs, at rest."""
         now = self._clock.now()
-        wake = self._sleeper()
-        told = self._seat.measured(gib)
-        return [*told, *self._settle(wake, (), (), now)]
+        one = self._named(replica)
+        orders = one.seat.measured(gib)
+        return self._settle(one.wake, (), orders, now)
 
-    def lost(self, why: str = "") -> Sequence[Decision]:
+    def lost(self, why: str = "", replica: str | None = None) -> Sequence[Decision]:
         """Take that a connection to the engine was refused, or reset before it was made.
 
         Call it before that request's `finish`: then its slot is given to nobody else, and it can
         `arrive` again to wait for the engine.
         """
         now = self._clock.now()
-        wake = self._sleeper()
+        wake = self._named(replica).wake
         return self._settle(wake, (), wake.lost(now, could_not_connect(why)), now)
 
-    def wake_now(self, by: str = "an operator") -> Sequence[Decision]:
+    def wake_now(self, by: str = "an operator", replica: str | None = None) -> Sequence[Decision]:
         """Wake the engine for an operator, or whoever; `Answered` tells how it went."""
         now = self._clock.now()
-        wake = self._sleeper()
+        wake = self._named(replica).wake
         return self._settle(wake, (), wake.wake(now, by), now)
 
-    def stand(self, standing: Standing) -> Sequence[Decision]:
+    def stand(self, standing: Standing, replica: str | None = None) -> Sequence[Decision]:
         """Take the orders that hold the engine awake or asleep from now on."""
         now = self._clock.now()
-        wake = self._sleeper()
+        wake = self._named(replica).wake
         orders = wake.stand(standing, now)
         moves = [*self._match_capacity(wake, now)]
         if standing.asleep is not None:
             moves += self._admission.dismiss(lambda _: True, Reason.MODEL_ASLEEP, now)
         return self._settle(wake, moves, orders, now)
 
-    def sleep_now(self, level: int) -> Sequence[Decision]:
+    def sleep_now(self, level: int, replica: str | None = None) -> Sequence[Decision]:
         """Put the engine to sleep for an operator; `Answered` tells how it went."""
         now = self._clock.now()
-        wake = self._sleeper()
+        wake = self._named(replica).wake
         return self._settle(wake, (), wake.sleep(level, now), now)
 
     # How
@@ -337,14 +339,15 @@ class Gate(GateReader):
         *,
         served: bool,
     ) -> Sequence[Decision]:
-        orders: Sequence[WakeOrder] = ()
-        if self._wake is not None:
-            if served:
-                self._wake.served(ticket.terms, now, well=outcome is Outcome.SERVED)
-            elif ticket.terms is None or ticket.terms.counts:
-                self._wake.touch(now)
-            orders = self._wake.suspect(now) if outcome in _SUSPICIOUS else ()
-        return self._joined(moves, orders, now)
+        wake = self._machine_of(ticket)
+        if wake is None:
+            return self._joined(moves, (), now)
+        if served:
+            wake.served(ticket.terms, now, well=outcome is Outcome.SERVED)
+        elif ticket.terms is None or ticket.terms.counts:
+            wake.touch(now)
+        orders = wake.suspect(now) if outcome in _SUSPICIOUS else ()
+        return self._settle(wake, moves, orders, now)
 
     @property
     def _inside(self) -> int:
@@ -356,20 +359,31 @@ class Gate(GateReader):
         """Return what only the gate knows of its engine, for the ledger."""
         head = self._admission.head
         return Occupant(
-            upstream=self._owner,
+            upstream=self._sleeper.owner,
             devices=(),
             awake_gib=0.0,
             name=self.key,
             in_flight=self._admission.in_flight + self._admission.cooling,
             oldest_waiter_s=inf if head is None else head.arrived_s,
-            woke_s=self._woke_s,
+            woke_s=self._sleeper.woke_s,
             active_s=-inf if self._last_request_s is None else self._last_request_s,
             switch_cost_s=self._estimates.switch_cost_s(),
         )
 
-    def _sleeper(self) -> WakeStateMachine:
-        if self._wake is None:
-            raise GateError(f"{self.key} has no sleep table")
+    def _lead(self, sleeper: Sleeper) -> None:
+        """Be shown as this engine is."""
+        self._sleeper = sleeper
+        self._wake, self._seat, self._estimates = sleeper.wake, sleeper.seat, sleeper.estimates
+
+    def _named(self, replica: str | None) -> Sleeper:
+        """Return the engine that sleeps at an address; None: the only one."""
+        if self._wake is None or replica is not None:
+            what = "has no sleep table" if self._wake is None else f"has no replica {replica}"
+            raise GateError(f"{self.key} {what}")
+        return self._sleeper
+
+    def _machine_of(self, ticket: Ticket) -> WakeStateMachine | None:  # noqa: ARG002 - one engine
+        """Return the machine of the engine that a ticket is on; None: it is on none."""
         return self._wake
 
     def _several(self) -> Replicas:
@@ -410,7 +424,7 @@ class Gate(GateReader):
                 return decisions
         while True:
             for order in orders:
-                decisions += self._obey(order, now)
+                decisions += self._sleeper.obey(order, admission.head, now)
             decisions += self._decide(self._match_capacity(wake, now), now)
             orders, others = self._seat.settle(now)
             decisions += [RoomDecided(owner) for owner in others]
@@ -418,30 +432,6 @@ class Gate(GateReader):
             if not orders:
                 decisions += self._decide(self._match_capacity(wake, now), now)
                 return decisions
-
-    def _obey(self, order: WakeOrder, now: float) -> list[Decision]:
-        """Do what the wake machine asks of the gate itself; the rest is for the driver."""
-        if isinstance(order, Gpu):
-            self._seat.ask(order, now)
-            return []
-        if isinstance(order, WakeEnded) and order.succeeded:
-            self._estimates.observe(order.depth, order.took_s)
-        if isinstance(order, Changed):
-            return [self._changed(order, now)]
-        if isinstance(order, FellAsleep) and order.reason is SleepReason.ROOM:
-            order = order._replace(room_for=self._seat.room_for)
-        if isinstance(order, OutOfMemory):
-            return [self._seat.ran_out()]
-        return [order]
-
-    def _changed(self, change: Changed, now: float) -> Changed:
-        """Note that it woke, or tell for which request it wakes."""
-        if change.state is EngineState.AWAKE:
-            self._woke_s = now
-        head = self._admission.head
-        if change.by != "a request" or head is None or not head.request_id:
-            return change
-        return change._replace(by=f"request {head.request_id}")
 
     def _match_capacity(self, wake: WakeStateMachine, now: float) -> Sequence[AdmissionEvent]:
         """Let capacity be 0 unless the engine is awake and stays so. That joins the two."""
@@ -457,7 +447,7 @@ class Gate(GateReader):
         if not self._admission.queued:
             return moves
         # Nobody waits for a wake who is not worth one.
-        return [*moves, *self._admission.dismiss(_wakes_nobody, Reason.MODEL_ASLEEP, now)]
+        return [*moves, *self._admission.dismiss(wakes_nobody, Reason.MODEL_ASLEEP, now)]
 
     def _decide(self, moves: Sequence[AdmissionEvent], now: float) -> Sequence[Decision]:
         for move in moves:
@@ -521,5 +511,6 @@ class Gate(GateReader):
         return self._returns.promise_s(ticket.token, now, interval_s, queued)
 
 
-def _wakes_nobody(ticket: Ticket) -> bool:
+def wakes_nobody(ticket: Ticket) -> bool:
+    """Tell whether no engine is woken for a ticket."""
     return ticket.terms is not None and not ticket.terms.wakes

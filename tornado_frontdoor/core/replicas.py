@@ -124,6 +124,19 @@ class Replicas:
         """Whether all of them are down."""
         return not any(replica.up for replica in self)
 
+    def by_preference(self, ticket: Ticket | None) -> list[EngineReplica]:
+        """Return all of them as they would be picked for a ticket if each had room, best first."""
+        ranked = sorted(self, key=lambda one: (one.used / one.slots, one.used))
+        if self.engines.pick != "affinity" or ticket is None or ticket.affinity is None:
+            return ranked
+        key = ticket.affinity
+        return sorted(ranked, key=lambda one: _score(key, one.name), reverse=True)
+
+    @property
+    def nobody_available(self) -> bool:
+        """Whether none of them may be picked."""
+        return not any(replica.available for replica in self)
+
     def has_room(self, weight: int) -> bool:
         """Whether one of them can take `weight` slots now."""
         return any(one.available and one.used + weight <= one.slots for one in self._all.values())
@@ -159,6 +172,10 @@ class Replicas:
             ticket.replica = None  # no engine of ours: it takes of the cap alone
         else:
             replica.take(ticket.weight)
+
+    def named(self, name: str | None) -> EngineReplica | None:
+        """Return the one of that address, also where it was removed and somebody is on it yet."""
+        return self._all.get(name or "")
 
     def give_back(self, ticket: Ticket) -> None:
         """Take the ticket's slots back; does nothing where it has none."""

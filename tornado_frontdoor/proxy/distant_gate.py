@@ -59,8 +59,14 @@ class GateView:
         if view.get("replicas"):
             self.replicas = [
                 EngineReplica(name, slots, used, up, drained)
-                for name, slots, used, up, drained in view["replicas"]
+                for name, slots, used, up, drained, *_ in view["replicas"]
             ]
+
+    def sleep_of(self, replica: str) -> dict[str, object] | None:
+        """Return how one of several engines sleeps, as the owner told it."""
+        told = {one[0]: one[5:] for one in self._view.get("replicas", ())}
+        sleep: list[dict[str, object] | None] = told.get(replica, [])
+        return sleep[0] if sleep else None
 
     def waiting(self) -> tuple[Ticket, ...]:
         """Nobody: the queue is the owner's, and its tickets are not shown."""
@@ -112,7 +118,8 @@ def view_of(gate: Any) -> dict[str, Any]:
         "cooling": gate.cooling,
         "queued": gate.queued,
         "replicas": [
-            [one.name, one.slots, one.used, one.up, one.drained] for one in gate.replicas or ()
+            [one.name, one.slots, one.used, one.up, one.drained, gate.sleep_of(one.name)]
+            for one in gate.replicas or ()
         ],
     }
 

@@ -7,7 +7,7 @@ lose a slot that is granted and given up in the same turn of the loop.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from time import monotonic
 from typing import Protocol
@@ -18,6 +18,7 @@ from tornado_frontdoor.core.decisions import (
     Cooled,
     Decision,
     Notice,
+    OfReplica,
     Outcome,
     Perform,
     Refusal,
@@ -25,6 +26,7 @@ from tornado_frontdoor.core.decisions import (
     Remember,
 )
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
+from tornado_frontdoor.core.replica_gate import ReplicaGate
 from tornado_frontdoor.core.replicas import Engines, Replicas
 from tornado_frontdoor.core.request import (
     CallerFacts,
@@ -33,6 +35,7 @@ from tornado_frontdoor.core.request import (
     UpstreamKey,
     WakeTerms,
 )
+from tornado_frontdoor.core.sleeper import Sleeper
 from tornado_frontdoor.core.standing import Standing
 from tornado_frontdoor.engines.base import Report, StepResult
 
@@ -44,12 +47,13 @@ __all__ = [
     "MonotonicClock",
     "SleepConfig",
     "SleepPolicy",
+    "Sleeper",
 ]
-
 
 LOG = logging.getLogger("frontdoor")
 
 _OVER = (TicketState.GONE, TicketState.COOLING)
+EngineOrder = Command | Notice | OfReplica  # what a gate wants done to an engine, or known of it
 
 
 class MonotonicClock:
@@ -144,7 +148,7 @@ class Lease:
             self.on_decision(self.decision)
 
 
-def _no_engine(decision: Command | Notice) -> None:
+def _no_engine(decision: EngineOrder) -> None:
     raise AssertionError(f"a gate without an engine to wake decided {decision}")
 
 
@@ -162,12 +166,18 @@ class GateDriver:
         rng: Random,
         nap: SleepConfig | None = None,
         engines: Engines | None = None,
+        naps: Mapping[str, SleepConfig] | None = None,
     ) -> None:
+        """`naps`: the sleep of each of several engines, by its address."""
         self.loop = asyncio.get_running_loop()
         clock = MonotonicClock()
-        replicas = Replicas(engines, clock.now()) if engines is not None else None
-        self.gate = Gate(key, limits, clock, rng, nap, replicas)
-        self.on_command: Callable[[Command | Notice], None] = _no_engine
+        if naps is not None:
+            assert engines is not None
+            self.gate: Gate = ReplicaGate(key, limits, clock, rng, engines, naps)
+        else:
+            replicas = Replicas(engines, clock.now()) if engines is not None else None
+            self.gate = Gate(key, limits, clock, rng, nap, replicas)
+        self.on_command: Callable[[EngineOrder], None] = _no_engine
         """Carries out what the gate wants done to its engine, in order; set before `begin`."""
         self.on_rest: Callable[[], None] = _nothing
         """Called each time when nobody is inside and no transition is under way."""
@@ -238,7 +248,7 @@ class GateDriver:
         return {one for one in self._cooling if engine in (None, one.replica)}
 
     def count_free(self, slots: int, tickets: Collection[Ticket]) -> None:
-        """Take that so many of these tickets' slots are free by the engine's count."""
+        """Take that so many of these slots are free by the engine's count."""
         for ticket in sorted(tickets, key=lambda one: one.cooling_since_s):
             lingering = self._cooling.get(ticket)
             let_go = None if lingering is None else lingering.on_over
@@ -263,6 +273,14 @@ class GateDriver:
         self.close()
         return waiting, cooling
 
+    def change_policies(self, policies: Mapping[str, SleepPolicy]) -> None:
+        """Put other policies in force, by the addresses of the engines."""
+        self._carry_out(self.gate.change_policies(policies))
+
+    def sleeper(self, replica: str | None) -> Sleeper:
+        """Return the engine that sleeps, or that one of several, to be asked how it is."""
+        return self.gate.sleeper(replica)
+
     def change_limits(self, limits: AdmissionLimits, wake: SleepPolicy | None = None) -> None:
         """Put new limits in force."""
         self._carry_out(self.gate.change_limits(limits, wake))
@@ -286,47 +304,47 @@ class GateDriver:
         """Tell the gate that it has other engines."""
         self._carry_out(self.gate.change_engines(engines))
 
-    # Where the engine can sleep
+    # Where the engine can sleep; `replica` is the address of one of several
 
     def begin(self) -> None:
         """Let the gate look at its engine for the first time."""
         self._carry_out(self.gate.expire())
 
-    def report(self, report: Report) -> None:
+    def report(self, report: Report, replica: str | None = None) -> None:
         """Tell the gate what came of a step."""
-        self._carry_out(self.gate.report(report))
+        self._carry_out(self.gate.report(report, replica))
 
-    def hear_ledger(self) -> None:
+    def hear_ledger(self, replica: str | None = None) -> None:
         """Tell the gate that something was decided about its engine's memory."""
-        self._carry_out(self.gate.hear_ledger())
+        self._carry_out(self.gate.hear_ledger(replica))
 
-    def suspect(self) -> None:
+    def suspect(self, replica: str | None = None) -> None:
         """Tell the gate that its engine refused a request as one that sleeps does."""
-        self._carry_out(self.gate.suspect())
+        self._carry_out(self.gate.suspect(replica))
 
-    def believe(self) -> None:
+    def believe(self, replica: str | None = None) -> None:
         """Tell the gate that an operator says that its engine's answers are good."""
-        self._carry_out(self.gate.believe())
+        self._carry_out(self.gate.believe(replica))
 
-    def measured(self, gib: float) -> None:
+    def measured(self, gib: float, replica: str | None = None) -> None:
         """Tell the gate what its engine takes of its GPUs now."""
-        self._carry_out(self.gate.measured(gib))
+        self._carry_out(self.gate.measured(gib, replica))
 
-    def lost(self, why: str = "") -> None:
+    def lost(self, why: str = "", replica: str | None = None) -> None:
         """Tell the gate that a request could not connect to its engine, and why."""
-        self._carry_out(self.gate.lost(why))
+        self._carry_out(self.gate.lost(why, replica))
 
-    def wake_now(self, by: str = "an operator") -> None:
+    def wake_now(self, by: str = "an operator", replica: str | None = None) -> None:
         """Tell the gate that an operator, or whoever, wants the engine awake."""
-        self._carry_out(self.gate.wake_now(by))
+        self._carry_out(self.gate.wake_now(by, replica))
 
-    def stand(self, standing: Standing) -> None:
+    def stand(self, standing: Standing, replica: str | None = None) -> None:
         """Tell the gate which orders hold its engine awake or asleep."""
-        self._carry_out(self.gate.stand(standing))
+        self._carry_out(self.gate.stand(standing, replica))
 
-    def sleep_now(self, level: int) -> None:
+    def sleep_now(self, level: int, replica: str | None = None) -> None:
         """Tell the gate that an operator wants the engine asleep."""
-        self._carry_out(self.gate.sleep_now(level))
+        self._carry_out(self.gate.sleep_now(level, replica))
 
     def close(self) -> None:
         """Stop the timer and wait for no engine; nobody may be inside any more."""
@@ -365,15 +383,17 @@ class GateDriver:
         del self._cooling[ticket]
         self._carry_out(self.gate.finish(ticket, outcome))
 
-    def _command(self, decision: Command | Notice) -> None:
+    def _command(self, decision: EngineOrder) -> None:
         """Have one decision carried out; whatever comes of that, the others follow it."""
         try:
             self.on_command(decision)
         except Exception:
             LOG.exception("%s: could not carry out %s", self.gate.key, decision)
-            if isinstance(decision, Perform | Remember) and decision.number:
-                failed = Report(decision.number, StepResult.FAILED, detail="see the log")
-                self.loop.call_soon(self.report, failed)
+            replica = decision.replica if isinstance(decision, OfReplica) else None
+            what = decision.what if isinstance(decision, OfReplica) else decision
+            if isinstance(what, Perform | Remember) and what.number:
+                failed = Report(what.number, StepResult.FAILED, detail="see the log")
+                self.loop.call_soon(self.report, failed, replica)
 
     def _on_deadline(self) -> None:
         self._timer = None

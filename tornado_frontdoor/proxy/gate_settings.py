@@ -56,9 +56,13 @@ def wake_limits_of(
     settings: UpstreamSettings,
     pool: GpuPoolSettings | None = None,
     groups: tuple[str, ...] = (),
+    url: str = "",
 ) -> SleepPolicy | None:
-    """Return the numbers of waking and sleeping; None where the engine is left alone."""
-    sleep, gpu = settings.sleep, settings.gpu
+    """Return the numbers of waking and sleeping; None where the engine is left alone.
+
+    `url`: of which of several engines, each of which may be on other GPUs.
+    """
+    sleep, gpu = settings.sleep, settings.gpu_of(url)
     if sleep is None:
         return None
     # Each field of the policy that is a setting has the setting's name.

@@ -4,6 +4,7 @@ None of it is kept alongside the truth, so that none can drift from it.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -29,6 +30,8 @@ class GateReading(NamedTuple):
     stayed_away: int = 0
     replicas: tuple[tuple[str, int, bool], ...] = ()
     """Where there are several: address, slots taken, and whether it is picked for newcomers."""
+    replica_states: tuple[tuple[str, str], ...] = ()
+    """Where each of several sleeps by itself: address and state."""
     orders: tuple[tuple[str, str], ...] = ()
     """What holds it awake or asleep: kind and owner."""
 
@@ -82,6 +85,11 @@ class GateGauges(Collector):
             "1 where newcomers are sent to this one of several engines",
             labels=["upstream", "replica"],
         )
+        of_replica = GaugeMetricFamily(
+            "frontdoor_replica_state",
+            "1 for the state that this one of several engines that sleep is in",
+            labels=["upstream", "replica", "state"],
+        )
         orders = GaugeMetricFamily(
             "frontdoor_standing_orders",
             "1 for each order that holds the engine awake or asleep",
@@ -94,6 +102,8 @@ class GateGauges(Collector):
             for replica, used, picked in reading.replicas:
                 taken.add_metric([reading.upstream, replica], used)
                 available.add_metric([reading.upstream, replica], float(picked))
+            for (replica, now), name in product(reading.replica_states, self._state_names):
+                of_replica.add_metric([reading.upstream, replica, name], float(name == now))
             in_flight.add_metric(key, reading.in_flight)
             cooling.add_metric(key, reading.cooling)
             depth.add_metric(key, reading.queued)
@@ -107,7 +117,7 @@ class GateGauges(Collector):
                 cap.add_metric(key, reading.cap)
             for name in self._state_names:
                 state.add_metric([reading.upstream, name], float(name == reading.state))
-        yield from (taken, available, orders, expected, kept, returns)
+        yield from (taken, available, of_replica, orders, expected, kept, returns)
         yield from (in_flight, cooling, cap, depth, limit, oldest, state)
 
 

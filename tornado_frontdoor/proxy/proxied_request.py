@@ -341,8 +341,8 @@ class ProxiedRequest:
             if ending is not None and outcome is not _SERVED:
                 self.record.cause = ending.cause
             elif self.record.status >= 400 and self._tail:  # served, and refused by the engine
-                if self._upstream.engine is not None:
-                    self._upstream.engine.refused(self.record.status, self._tail[0])
+                engine = self._lease.ticket.replica
+                self._upstream.refused(engine, self.record.status, self._tail[0])
                 told = self._tail[0][:300].decode("utf-8", "replace")
                 self.record.cause = f"the engine answered {self.record.status}: {told}"
                 if self.record.status == 401:

@@ -77,7 +77,7 @@ class UpstreamRegistry:
                 upstream = self._make(wanted, settings, telemetry)
             else:
                 upstream.change(wanted, settings.gpu, settings.groups_of(key))
-                if upstream.engine is not None and wanted.sleep is not None:
+                if wanted.sleep is not None:
                     self._tell_engine(upstream, settings)
             names = [m.served_name for m in settings.models.values() if m.upstream == key]
             upstream.serves(names)
@@ -110,7 +110,7 @@ class UpstreamRegistry:
 
     def readings(self) -> list[GateReading]:
         """Return all gates as they are now."""
-        return [upstream.reading() for upstream in self.current.values()]
+        return [_reading_of(upstream) for upstream in self.current.values()]
 
     async def close(self) -> None:
         """Close everything."""
@@ -128,62 +128,69 @@ class UpstreamRegistry:
             groups = settings.groups_of(wanted.key)
             upstream: Upstream = self.cluster.make(wanted, _canary(wanted, settings), groups)
             return upstream
-        limits = wake_limits_of(wanted, settings.gpu, settings.groups_of(wanted.key))
-        if limits is None:
+        if wanted.sleep is None:
             return Upstream(wanted, self.client, self._rng)
+        naps = {url: self._nap_of(url, wanted, settings) for url in wanted.urls}
+        if wanted.replicas:
+            upstream = Upstream(wanted, self.client, self._rng, naps=naps)
+        else:
+            upstream = Upstream(wanted, self.client, self._rng, naps[wanted.url])
+        upstream.join({url: self._executor(url, upstream, settings, telemetry) for url in naps})
+        self._tell_engine(upstream, settings)
+        for engine in upstream.sleepers:
+            assert self._journal is not None
+            engine.orders = StandingOrders(
+                engine,
+                order_rules_of(wanted),
+                self._journal.recall(engine.url).order,
+                partial(self._journal.keep_order, engine.url),
+                engine.wake,
+            )
+            engine.orders.refresh()
+        return upstream
+
+    def _nap_of(self, url: str, wanted: UpstreamSettings, settings: Settings) -> SleepConfig:
+        """Return what the gate needs of one engine's sleep, with what is remembered of it."""
+        limits = wake_limits_of(wanted, settings.gpu, settings.groups_of(wanted.key), url)
+        assert limits is not None
         assert self._journal is not None
-        kind = kind_of(wanted, settings)
-        known = self._journal.recall(wanted.url)
-        nap = SleepConfig(
-            kind=kind,
-            owner=wanted.url,
+        known = self._journal.recall(url)
+        return SleepConfig(
+            kind=kind_of(wanted, settings),
+            owner=url,
             limits=limits,
             gpus=self._gpus,
             memory=known.memory or JournalEntry(),
             learned_s=known.wake_times_s,
             learned_gib=known.sizes_gib,
         )
-        upstream = Upstream(wanted, self.client, self._rng, nap)
-        waker = EngineControlClient(
-            self.client, wanted.url, kind, _canary(wanted, settings), upstream.keeper.report
-        )
+
+    def _executor(
+        self, url: str, upstream: Upstream, settings: Settings, telemetry: Telemetry
+    ) -> EngineExecutor:
+        """Make who carries out what the gate wants of one engine."""
+        assert self._journal is not None
+        wanted, keeper = upstream.settings, upstream.keeper
+        replica = url if wanted.replicas else None
+        kind, canary = kind_of(wanted, settings), _canary(wanted, settings)
+        report = partial(keeper.report, replica=replica)
+        waker = EngineControlClient(self.client, url, kind, canary, report)
         if wanted.process is not None:
             log = wanted.process.log_file or settings.server.state_dir / f"{wanted.key}.log"
             waker.process = EngineProcess(wanted.process, log, waker.answers)
-        upstream.join(
-            EngineExecutor(
-                wanted.key,
-                wanted.url,
-                waker,
-                self._journal,
-                telemetry,
-                self._granted,
-                upstream.keeper.gate,
-            )
-        )
-        self._tell_engine(upstream, settings)
-        upstream.orders = StandingOrders(
-            upstream.keeper,
-            order_rules_of(wanted),
-            known.order,
-            partial(self._journal.keep_order, wanted.url),
-            upstream.wake,
-        )
-        upstream.orders.refresh()
-        return upstream
+        key, known = wanted.key, keeper.sleeper(replica)
+        return EngineExecutor(key, url, waker, self._journal, telemetry, self._granted, known)
 
     def _tell_engine(self, upstream: Upstream, settings: Settings) -> None:
-        wanted = upstream.settings
-        assert upstream.engine is not None
-        upstream.engine.change(
-            wanted.key, _canary(wanted, settings), upstream.api_key, wanted.process
-        )
-        gpu = wanted.gpu
-        upstream.engine.meter = (
-            GpuMeter(wanted.url, gpu.devices) if gpu is not None and gpu.measures else None
-        )
-        upstream.engine.measured = upstream.keeper.measured
-        upstream.engine.suspect = upstream.keeper.suspect
+        """Have all that sleep know of the file what concerns them."""
+        wanted, canary = upstream.settings, _canary(upstream.settings, settings)
+        for engine in upstream.sleepers:
+            executor, gpu = engine.executor, wanted.gpu_of(engine.url)
+            executor.change(wanted.key, canary, upstream.api_key, wanted.process)
+            measures = gpu is not None and gpu.measures
+            executor.meter = GpuMeter(engine.url, gpu.devices) if gpu and measures else None
+            executor.measured = engine.measured
+            executor.suspect = engine.suspect
 
     def preload(self) -> None:
         """Have woken what is to be awake from the start, one after the other, by priority."""
@@ -221,14 +228,40 @@ class UpstreamRegistry:
         task = asyncio.get_running_loop().create_task(upstream.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-        self._gpus.forget(upstream.settings.url)
+        for url in upstream.settings.urls:
+            self._gpus.forget(url)
         for owner in self._gpus.settle(monotonic()):
             self._granted(owner)
 
     def _granted(self, address: str) -> None:
         for upstream in self.everyone():
-            if upstream.settings.url == address and upstream.engine is not None:
-                upstream.keeper.hear_ledger()
+            engine = upstream.sleepers.at(address)
+            if engine is not None:
+                engine.hear_ledger()
+
+
+def _reading_of(upstream: Upstream) -> GateReading:
+    """Return a gate as it is now, for gauges."""
+    gate = upstream.keeper.gate
+    limits = gate.limits
+    several = upstream.engines() if upstream.settings.several else []
+    return GateReading(
+        upstream=upstream.settings.key,
+        in_flight=gate.in_flight,
+        cooling=gate.cooling,
+        cap=limits.cap,
+        queued=gate.queued,
+        queue=limits.queue,
+        state=upstream.state,
+        oldest_wait_s=gate.oldest_wait_s or 0.0,
+        returns_expected=gate.returns_expected,
+        returns_kept=gate.returns_kept,
+        came_back=gate.came_back,
+        stayed_away=gate.stayed_away,
+        replicas=tuple((one.name, one.used, one.available) for one in several),
+        replica_states=tuple((one.url, one.state.value) for one in upstream.sleepers if several),
+        orders=tuple((one.kind.value, one.owner.value) for one in upstream.sleepers.held()),
+    )
 
 
 async def _wake_all(upstreams: Sequence[Upstream]) -> None:
@@ -274,7 +307,10 @@ def room_limits(settings: Settings) -> RoomLimits:
     if pool is None:
         return RoomLimits(device_gib={})
     devices = {
-        device for one in settings.upstreams.values() if one.gpu for device in one.gpu.devices
+        device
+        for one in settings.upstreams.values()
+        for url in one.urls
+        for device in one.devices_of(url)
     }
     return RoomLimits(
         device_gib=dict.fromkeys(devices, pool.memory_gib * pool.limit),

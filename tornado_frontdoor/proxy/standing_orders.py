@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic, time_ns
-from typing import Any
+from typing import Any, Protocol
 
 from tornado_frontdoor.core.decisions import Answered, EngineState, Verdict
 from tornado_frontdoor.core.schedule import Rule, Wish, Zone, wish_at
@@ -26,7 +26,7 @@ from tornado_frontdoor.core.standing import (
     after,
     standing,
 )
-from tornado_frontdoor.proxy.gate_driver import GateDriver
+from tornado_frontdoor.core.wake.policy import KeepAlive
 
 LOG = logging.getLogger("frontdoor")
 
@@ -45,12 +45,41 @@ class OrderRules:
     zone: Zone | None = None
 
 
+class Held(Protocol):
+    """The engine that orders hold awake or asleep, in the hands of its gate."""
+
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def key(self) -> str:
+        """Its name for people."""
+        ...
+
+    @property
+    def state(self) -> EngineState:
+        """How it is."""
+        ...
+
+    @property
+    def keep_alive(self) -> KeepAlive | None:
+        """How long a caller wants it kept awake."""
+        ...
+
+    def expected_wait_s(self, place: int, /) -> float:
+        """Return how long it takes until it is awake."""
+        ...
+
+    def stand(self, standing: Standing) -> None:
+        """Tell the gate which orders hold from now on."""
+        ...
+
+
 class StandingOrders:
     """Keeps the orders of one engine; `keep` writes the operator's down, `wake` wakes it."""
 
     def __init__(
         self,
-        driver: GateDriver,
+        engine: Held,
         rules: OrderRules,
         operator: StandingOrder | None,
         keep: "Callable[[StandingOrder | None], asyncio.Future[None]]",
@@ -58,7 +87,7 @@ class StandingOrders:
     ) -> None:
         self.wall: Callable[[], float] = lambda: time_ns() / 1e9
         """Seconds since 1970."""
-        self._driver = driver
+        self._engine = engine
         self._rules = rules
         self._operator = operator
         self._keep = keep
@@ -121,7 +150,7 @@ class StandingOrders:
         next_s = min(held.next_s, begins_s if begins_s > now else inf, now + LOOK_S)
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._driver.loop.call_later(next_s - now + SLACK_S, self.refresh)
+        self._timer = self._engine.loop.call_later(next_s - now + SLACK_S, self.refresh)
 
     def close(self) -> None:
         """Stop."""
@@ -135,19 +164,19 @@ class StandingOrders:
 
     @property
     def _name(self) -> str:
-        return str(self._driver.gate.key)
+        return str(self._engine.key)
 
     def _nothing_ordered(self) -> str:
-        keep = self._driver.gate.keep_alive
+        keep = self._engine.keep_alive
         if keep is None:
             return "nothing holds it awake or asleep"
-        wall_s = self.wall() + keep.until_s - self._driver.loop.time()
+        wall_s = self.wall() + keep.until_s - self._engine.loop.time()
         return f"no order holds it any more, but a caller ({keep.by}): awake {ends_text(wall_s)}"
 
     def _ahead_s(self) -> float:
         """Return how long before its span an engine has to be woken."""
-        gate = self._driver.gate
-        return 0.0 if gate.state is EngineState.AWAKE else gate.expected_wait_s(0)
+        engine = self._engine
+        return 0.0 if engine.state is EngineState.AWAKE else engine.expected_wait_s(0)
 
     def _wish_at(self, now: float, ahead_s: float) -> Wish:
         rules = self._rules
@@ -166,7 +195,7 @@ class StandingOrders:
         dated = tuple(order._replace(ends=ends_text(order.until_s)) for order in held.orders)
         asleep = dated[0] if held.asleep is not None else None
         here = held._replace(orders=dated, asleep=asleep).moved(ahead_of_wall_s)
-        self._driver.stand(here)
+        self._engine.stand(here)
 
     def _put(self, order: StandingOrder | None) -> None:
         if order != self._operator:
@@ -189,7 +218,7 @@ class StandingOrders:
             else:  # tried again at the next look
                 LOG.warning("%s: its schedule cannot wake it: %s", self._name, answered.detail)
 
-        self._waking = self._driver.loop.create_task(wake())
+        self._waking = self._engine.loop.create_task(wake())
 
 
 def ends_text(until_s: float) -> str:

@@ -6,7 +6,7 @@ vLLM answers those asleep too, so the side door wakes nobody.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import cast
@@ -21,7 +21,6 @@ from tornado_frontdoor.core.request import (
     UpstreamKey,
     WakeTerms,
 )
-from tornado_frontdoor.core.standing import NOTHING, Said, StandingOrder
 from tornado_frontdoor.proxy.callers import affinity_of
 from tornado_frontdoor.proxy.cooling_looks import CoolingLooks
 from tornado_frontdoor.proxy.curl.client import Receiver, Transfer, UpstreamCall, UpstreamClient
@@ -40,8 +39,8 @@ from tornado_frontdoor.proxy.gate_settings import (
     order_rules_of,
     wake_limits_of,
 )
-from tornado_frontdoor.proxy.gauges import GateReading
 from tornado_frontdoor.proxy.health import EngineHealth
+from tornado_frontdoor.proxy.sleeping_engine import SleepingEngines
 from tornado_frontdoor.proxy.standing_orders import StandingOrders
 
 LOG = logging.getLogger("frontdoor")
@@ -65,13 +64,16 @@ class Upstream:
         rng: Random,
         nap: SleepConfig | None = None,
         keeper: GateDriver | None = None,
+        naps: Mapping[str, SleepConfig] | None = None,
     ) -> None:
         self._client = client
         self.settings = settings
         self.api_key = settings.read_api_key()
         engines = engines_of(settings) if nap is None and keeper is None else None
-        self.keeper = keeper or GateDriver(settings.key, limits_of(settings), rng, nap, engines)
-        self._health = None if engines is None else EngineHealth(self.keeper, client)
+        limits = limits_of(settings)
+        self.keeper = keeper or GateDriver(settings.key, limits, rng, nap, engines, naps)
+        looks = engines is not None and naps is None
+        self._health = EngineHealth(self.keeper, client) if looks else None
         self._found: Sequence[str] = ()
         self._discovery: Discovery | None = None
         self._looks: CoolingLooks | None = None
@@ -80,9 +82,8 @@ class Upstream:
             self._looks = CoolingLooks(self.keeper, client)
         self._discover()
         self.side_door = GateDriver(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
-        self.engine: EngineExecutor | None = None
+        self.sleepers = SleepingEngines()
         self._given: DistantGate | None = None
-        self.orders: StandingOrders | None = None
 
     def __repr__(self) -> str:
         gate, settings = self.keeper.gate, self.settings
@@ -110,15 +111,29 @@ class Upstream:
 
     def _change_engines(self) -> None:
         self._tell_looks()
-        if self._health is not None:
+        if self._health is not None or (self.sleepers and self.settings.replicas):
             self.keeper.change_engines(engines_of(self.settings, self._found))
+        if self._health is not None:
             self._health.arm()
 
-    def join(self, engine: EngineExecutor) -> None:
-        """Give the gate the engine that it puts to sleep and wakes, and let it look at it."""
-        self.engine = engine
-        self.keeper.on_command = engine.command
+    def join(self, executors: Mapping[str, EngineExecutor]) -> None:
+        """Give the gate the engines that it puts to sleep and wakes, and let it look at them."""
+        several = bool(self.settings.replicas)
+        self.sleepers = SleepingEngines(self.keeper, executors, several=several)
+        self.keeper.on_command = self.sleepers.command
         self.keeper.begin()
+
+    @property
+    def engine(self) -> EngineExecutor | None:
+        """Who carries out what the gate wants of its engine, the first of several; None: nobody."""
+        first = self.sleepers.first
+        return None if first is None else first.executor
+
+    @property
+    def orders(self) -> StandingOrders | None:
+        """What holds its engine awake or asleep, the first of several; None: nobody keeps any."""
+        first = self.sleepers.first
+        return None if first is None else first.orders
 
     @property
     def state(self) -> str:
@@ -213,11 +228,19 @@ class Upstream:
         if self._given is not None:
             self._given.lost(engine or "")
             return True
-        if self.engine is not None:
-            self.keeper.lost(why)
+        if self.sleepers:
+            asleep = self.sleepers.at(engine or self.settings.url)
+            if asleep is not None:
+                asleep.lost(why)
         elif self._health is not None and engine is not None:
             self._health.refused(engine, why)
-        return self.engine is not None or self._health is not None
+        return bool(self.sleepers) or self._health is not None
+
+    def refused(self, engine: str | None, status: int, body: bytes) -> None:
+        """Take how an engine refused a request: perhaps as it does not serve any more."""
+        asleep = self.sleepers.at(engine or self.settings.url)
+        if asleep is not None:
+            asleep.executor.refused(status, body)
 
     def move(self, ticket: Ticket) -> bool:
         """Give a ticket of which nothing was sent to another of several engines."""
@@ -235,10 +258,6 @@ class Upstream:
 
     # Operators
 
-    def held(self) -> tuple[StandingOrder, ...]:
-        """Return the orders that hold it awake or asleep, by rank, by the clock on the wall."""
-        return () if self.orders is None else self.orders.standing.orders
-
     def drain_engine(self, url: str, *, undo: bool) -> bool:
         """Send nobody new to one of several engines; False: there is none of that address."""
         if url not in [one.name for one in self.engines()]:
@@ -246,24 +265,17 @@ class Upstream:
         self.keeper.drain_engine(url, undo=undo)
         return True
 
-    async def wake(self, by: str = "an operator") -> Answered:
-        """Wake the engine, and return what came of it."""
-        if self.engine is None:
+    async def wake(self, by: str = "an operator", replica: str | None = None) -> Answered:
+        """Wake the engine, all of several, or that one; return what came of it."""
+        if not self.sleepers:
             return Answered("wake", Verdict.DONE)
-        answered = self.engine.request("wake")
-        self.keeper.wake_now(by)
-        return await answered
+        return await self.sleepers.wake(by, replica)
 
-    async def sleep(self, level: int) -> Answered:
-        """Put the engine to sleep, and return what came of it."""
-        if self.engine is None:
+    async def sleep(self, level: int, replica: str | None = None) -> Answered:
+        """Put the engine to sleep, all of several, or that one; return what came of it."""
+        if not self.sleepers:
             return Answered("sleep", Verdict.UNSUPPORTED, "it has no sleep table", level)
-        answered = self.engine.request("sleep", level)
-        self.keeper.sleep_now(level)
-        came = await answered
-        if came.verdict is Verdict.DONE and self.orders is not None:
-            self.orders.say(Said.SLEEP)
-        return came
+        return await self.sleepers.sleep(level, replica)
 
     def change(
         self,
@@ -273,7 +285,13 @@ class Upstream:
     ) -> None:
         """Put new settings in force; everyone inside stays inside."""
         self.keeper.on_rest = self.side_door.on_rest = _nothing
-        if self.engine is not None and settings.url != self.settings.url:
+        if self.sleepers and settings.replicas and settings.urls != self.settings.urls:
+            LOG.warning(
+                "upstreams.%s.replicas: which engines there are changes with the next start",
+                settings.key,
+            )
+            settings = replace(settings, url=self.settings.url, replicas=self.settings.replicas)
+        if self.sleepers and settings.url != self.settings.url:
             LOG.warning("upstreams.%s.url: another path changes with the next start", settings.key)
             settings = replace(settings, url=self.settings.url)
         if settings.engine != self.settings.engine:
@@ -282,24 +300,23 @@ class Upstream:
         self.api_key = settings.read_api_key()
         self.keeper.gate.key = settings.key
         wake = wake_limits_of(settings, pool, groups)
-        if (wake is None) != (self.engine is None):
+        if (wake is None) is bool(self.sleepers):
             # A second gate before one engine would be a second cap.
             LOG.warning("upstreams.%s.sleep comes or goes with the next start", settings.key)
         self._discover()
         self._change_engines()
-        self.keeper.change_limits(limits_of(settings), wake if self.engine else None)
-        if self.orders is not None:
-            self.orders.change(order_rules_of(settings))
+        self.keeper.change_limits(limits_of(settings))
+        for engine in self.sleepers if wake is not None else ():
+            policy = wake_limits_of(settings, pool, groups, engine.url)
+            if policy is not None:
+                self.keeper.change_policies({engine.url: policy})
+        self.sleepers.change_orders(order_rules_of(settings))
 
     def retire(self, let_go: Callable[[], None]) -> None:
         """Serve those inside to their end, sleep no more, and call `let_go` when all is quiet."""
-        if self.orders is not None:
-            self.orders.close()
-            self.keeper.stand(NOTHING)
-        policy = self.keeper.gate.sleep_policy
-        if policy is not None:
-            never = replace(policy, idle_sleep_s=0, idle_offload_s=0)
-            self.keeper.change_limits(limits_of(self.settings), never)
+        self.sleepers.close_orders()
+        for engine in self.sleepers:
+            engine.retire()
 
         def at_rest() -> None:
             if self.idle and self.keeper.gate.wake_step is None:
@@ -341,25 +358,21 @@ class Upstream:
         if looks is not None:
             await looks.close()
         health, self._health = self._health, None
-        engine, self.engine = self.engine, None
-        if self.orders is not None:
-            self.orders.close()
+        self.sleepers.close_orders()
+        sleepers, self.sleepers = self.sleepers, SleepingEngines()
         if health is not None:
             await health.close()
-        if engine is not None:
-            await engine.close()
+        await sleepers.close()
 
     def drain(self) -> None:
         """Refuse the queues and all newcomers."""
-        if self.orders is not None:
-            self.orders.close()
+        self.sleepers.close_orders()
         self.keeper.drain()
         self.side_door.drain()
 
     async def close(self) -> None:
         """Stop timers and calls."""
-        if self.orders is not None:
-            self.orders.close()
+        self.sleepers.close_orders()
         self.keeper.close()
         self.side_door.close()
         if self._discovery is not None:
@@ -368,30 +381,7 @@ class Upstream:
             await self._looks.close()
         if self._health is not None:
             await self._health.close()
-        if self.engine is not None:
-            await self.engine.close()
-
-    def reading(self) -> GateReading:
-        """Return the gate as it is now, for gauges."""
-        gate = self.keeper.gate
-        limits = gate.limits
-        several = self.engines() if self.settings.several else []
-        return GateReading(
-            upstream=self.settings.key,
-            in_flight=gate.in_flight,
-            cooling=gate.cooling,
-            cap=limits.cap,
-            queued=gate.queued,
-            queue=limits.queue,
-            state=self.state,
-            oldest_wait_s=gate.oldest_wait_s or 0.0,
-            returns_expected=gate.returns_expected,
-            returns_kept=gate.returns_kept,
-            came_back=gate.came_back,
-            stayed_away=gate.stayed_away,
-            replicas=tuple((one.name, one.used, one.available) for one in several),
-            orders=tuple((one.kind.value, one.owner.value) for one in self.held()),
-        )
+        await self.sleepers.close()
 
 
 def _nothing() -> None:

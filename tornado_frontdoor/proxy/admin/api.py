@@ -20,7 +20,8 @@ from tornado_frontdoor.proxy.admin.events import EventHub
 from tornado_frontdoor.proxy.admin.explain import explain
 from tornado_frontdoor.proxy.admin.gpus import gpus_of
 from tornado_frontdoor.proxy.admin.guard import WRONG_TOKEN_DELAY_S, Denial, Guard
-from tornado_frontdoor.proxy.admin.orders import order, orders_of, woken
+from tornado_frontdoor.proxy.admin.orders import order, orders_of, unknown_replica, woken
+from tornado_frontdoor.proxy.admin.replicas import replicas_of
 from tornado_frontdoor.proxy.admin.view import file_of
 from tornado_frontdoor.proxy.admin.what_if import Unanswerable, WhatIf, limits_of
 from tornado_frontdoor.proxy.downstream.client import Client
@@ -166,16 +167,21 @@ class Admin:
         upstream = self._upstream_of(name)
         if upstream is None:
             return _unknown(name)
+        if not _has_replica(upstream, query):
+            return unknown_replica(upstream, query)
         woken(upstream, query, address)
+        waking = upstream.wake(replica=query.get("replica"))
         if query.get("wait") == "true":
-            return self._wake_and_wait(upstream)
-        task = asyncio.get_running_loop().create_task(upstream.wake())
+            return self._wake_and_wait(upstream, waking)
+        task = asyncio.get_running_loop().create_task(waking)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return _json(202, {"upstream": upstream.settings.key, "state": upstream.state})
 
-    async def _wake_and_wait(self, upstream: Upstream) -> Document:
-        return _told(upstream, await upstream.wake(), {Verdict.DONE: 200}, otherwise=503)
+    async def _wake_and_wait(
+        self, upstream: Upstream, waking: Coroutine[Any, Any, Answered]
+    ) -> Document:
+        return _told(upstream, await waking, {Verdict.DONE: 200}, otherwise=503)
 
     def _sleep(self, address: str, name: str, query: Mapping[str, str]) -> Found:
         upstream = self._upstream_of(name)
@@ -187,11 +193,15 @@ class Admin:
         level = query.get("level", str(first))
         if level not in ("1", "2", "3"):
             return _json(400, {"error": f"level must be 1, 2 or 3, not {level}"})
-        return self._sleep_and_wait(upstream, int(level))
+        if not _has_replica(upstream, query):
+            return unknown_replica(upstream, query)
+        return self._sleep_and_wait(upstream, int(level), query.get("replica"))
 
-    async def _sleep_and_wait(self, upstream: Upstream, level: int) -> Document:
+    async def _sleep_and_wait(
+        self, upstream: Upstream, level: int, replica: str | None
+    ) -> Document:
         statuses = {Verdict.DONE: 200, Verdict.BUSY: 409, Verdict.UNSUPPORTED: 501}
-        return _told(upstream, await upstream.sleep(level), statuses, otherwise=503)
+        return _told(upstream, await upstream.sleep(level, replica), statuses, otherwise=503)
 
     def _drain(self, name: str, query: Mapping[str, str]) -> Found:
         upstream = self._upstream_of(name)
@@ -199,17 +209,20 @@ class Admin:
             return _unknown(name)
         url, undo = query.get("replica", ""), query.get("undo") == "true"
         if not upstream.drain_engine(url, undo=undo):
-            there_are = ", ".join(upstream.settings.urls)
-            return _json(404, {"error": f"{name} has no replica {url!r}; there are {there_are}"})
-        return _json(200, {"upstream": upstream.settings.key, "replicas": _replicas(upstream)})
+            return unknown_replica(upstream, query)
+        return _json(200, {"upstream": upstream.settings.key, "replicas": replicas_of(upstream)})
 
-    def _believe(self, name: str, _: Mapping[str, str]) -> Found:
+    def _believe(self, name: str, query: Mapping[str, str]) -> Found:
         upstream = self._upstream_of(name)
         if upstream is None:
             return _unknown(name)
         if upstream.engine is None:
             return _json(501, {"error": f"{name} has no sleep table, so no canary"})
-        upstream.keeper.believe()
+        targets = upstream.sleepers.targets(query.get("replica"))
+        if not targets:
+            return unknown_replica(upstream, query)
+        for engine in targets:
+            engine.believe()
         return _json(200, {"upstream": upstream.settings.key, "state": upstream.state})
 
     def _what_if(self, name: str, query: Mapping[str, str]) -> Found:
@@ -277,7 +290,7 @@ class Admin:
         return {
             "url": upstream.settings.url,
             "models": [t.model for t in self.catalog.targets if t.upstream == key],
-            "replicas": _replicas(upstream),
+            "replicas": replicas_of(upstream),
             "state": upstream.state,
             "since_s": self._telemetry.state_since_s(key),
             "can_sleep": upstream.engine is not None,
@@ -324,18 +337,14 @@ class Admin:
         return Document(200, sent, body)
 
 
+def _has_replica(upstream: Upstream, query: Mapping[str, str]) -> bool:
+    """Tell whether one of several engines is there where one is named."""
+    return query.get("replica", upstream.settings.url) in upstream.settings.urls
+
+
 def _said_twice(names: Iterable[str]) -> str | None:
     """Return a name that comes more than once: nobody knows which of the values is meant."""
     return next((name for name, count in Counter(names).items() if count > 1), None)
-
-
-def _replicas(upstream: Upstream) -> list[dict[str, Any]]:
-    """Return each of several engines as it is now; none where there is one alone."""
-    return [
-        {"url": one.name, "slots": one.slots, "taken": one.used, "state": one.state}
-        for one in upstream.engines()
-        if upstream.settings.several
-    ]
 
 
 def _told(

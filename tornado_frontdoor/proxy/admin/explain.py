@@ -23,7 +23,11 @@ _FULL = "would be refused: all places in its queue are taken"
 def explain(upstream: Upstream, since_s: float | None) -> dict[str, Any]:
     """Return what `GET /admin/explain/X` answers. Times are UTC, the latest comes last."""
     gate = upstream.keeper.gate
-    happenings = list(upstream.engine.history) if upstream.engine else []
+    happenings = sorted(
+        (time, f"{one.url}: {text}" if upstream.settings.replicas else text)
+        for one in upstream.sleepers
+        for time, text in one.executor.history
+    )
     return {
         "upstream": upstream.settings.key,
         "state": upstream.state,

@@ -9,6 +9,7 @@ from typing import Any
 from tornado_frontdoor.core.printable import printable, quoted
 from tornado_frontdoor.core.standing import OrderKind, OrderOwner, Said, StandingOrder
 from tornado_frontdoor.engines.base import STOPPED
+from tornado_frontdoor.proxy.sleeping_engine import SleepingEngine
 from tornado_frontdoor.proxy.standing_orders import utc_text
 from tornado_frontdoor.proxy.upstreams import Upstream
 from tornado_frontdoor.surfaces.base import Document
@@ -26,35 +27,49 @@ class Unfit(Exception):  # noqa: N818 - said to an operator as it stands
 
 
 def order(verb: str, upstream: Upstream, query: Query, address: str) -> Document:
-    """Carry out `pin`, `unpin`, `keep` or, where it has an end, `sleep`."""
-    orders = upstream.orders
-    if orders is None:
+    """Carry out `pin`, `unpin`, `keep` or, where it has an end, `sleep`; for all or one replica."""
+    key = upstream.settings.key
+    if not upstream.sleepers:
         why = "has no sleep table"
         if upstream.settings.sleep is not None:
             why = "is in a cluster, where nobody keeps standing orders yet"
-        return _json(501, {"error": f"{upstream.settings.key} {why}"})
-    if orders.closed:
+        return _json(501, {"error": f"{key} {why}"})
+    targets = upstream.sleepers.targets(query.get("replica"))
+    if not targets:
+        return unknown_replica(upstream, query)
+    if any(one.orders is None or one.orders.closed for one in targets):
         return _json(409, {"error": "the front door is shutting down: tell the next one"})
     by = printable(query.get("by") or address)[:BY_LENGTH]
     if verb == "unpin":
-        if not any(_ends_by_unpin(one) for one in upstream.held()):
+        if not any(_ends_by_unpin(one) for target in targets for one in target.held()):
             why = "is neither pinned nor kept awake by an operator: nothing to end"
-            return _json(409, {"error": f"{upstream.settings.key} {why}"})
-        orders.say(Said.UNPIN)
+            return _json(409, {"error": f"{key} {why}"})
+        said, new = Said.UNPIN, None
     else:
+        said = Said.ORDER
         try:
-            new = _new(verb, upstream, query, by, orders.wall())
+            new = _new(verb, targets[0], query, by)
         except Unfit as error:
             return _json(400, {"error": str(error)})
-        orders.say(Said.ORDER, new)
+    for target in targets:
+        assert target.orders is not None
+        target.orders.say(said, new)
     return _json(200, {**described(upstream), "orders": orders_of(upstream)})
 
 
 def woken(upstream: Upstream, query: Query, address: str) -> None:
     """Take that an operator wants an engine awake: no order of his keeps it asleep any more."""
-    if upstream.orders is not None:
-        by = printable(query.get("by") or address)[:BY_LENGTH]
-        upstream.orders.say(Said.WAKE, StandingOrder(OrderKind.KEEP, OrderOwner.OPERATOR, by))
+    by = printable(query.get("by") or address)[:BY_LENGTH]
+    for one in upstream.sleepers.targets(query.get("replica")):
+        if one.orders is not None:
+            one.orders.say(Said.WAKE, StandingOrder(OrderKind.KEEP, OrderOwner.OPERATOR, by))
+
+
+def unknown_replica(upstream: Upstream, query: Query) -> Document:
+    """Answer that there is no replica of that address."""
+    there_are = ", ".join(upstream.settings.urls)
+    what = f"{upstream.settings.key} has no replica {quoted(query.get('replica', ''))}"
+    return _json(404, {"error": f"{what}; there are {there_are}"})
 
 
 def described(upstream: Upstream) -> dict[str, Any]:
@@ -63,18 +78,29 @@ def described(upstream: Upstream) -> dict[str, Any]:
 
 
 def orders_of(upstream: Upstream) -> list[dict[str, Any]]:
-    """Return what holds an engine awake or asleep, by rank: what callers want comes last."""
-    orders = upstream.orders
-    if orders is None:
+    """Return what holds an engine awake or asleep, by rank: what callers want comes last.
+
+    Of several engines each has its own, one after the other, with `replica`.
+    """
+    several = bool(upstream.settings.replicas)
+    return [
+        {**held, "replica": one.url} if several else held
+        for one in upstream.sleepers
+        for held in _orders_of(one)
+    ]
+
+
+def _orders_of(engine: SleepingEngine) -> list[dict[str, Any]]:
+    if engine.orders is None:
         return []
-    now = orders.wall()
+    now = engine.orders.wall()
     held = [
         _shown(one.kind.value, one.owner.value, one.by, one.until_s, one.until_s - now)
-        for one in upstream.held()
+        for one in engine.held()
     ]
-    keep = upstream.keeper.gate.keep_alive
+    keep = engine.keep_alive
     if keep is not None:
-        left_s = keep.until_s - upstream.keeper.loop.time()
+        left_s = keep.until_s - engine.loop.time()
         by = f"{keep.by}, request {keep.request_id}"
         held.append(_shown("keep", "keep_alive", by, now + left_s, left_s))
     return held
@@ -95,8 +121,9 @@ def _ends_by_unpin(one: StandingOrder) -> bool:
     return one.owner is OrderOwner.OPERATOR and one.kind is not OrderKind.ASLEEP
 
 
-def _new(verb: str, upstream: Upstream, query: Query, by: str, now: float) -> StandingOrder:
-    until_s = _until(query, now)
+def _new(verb: str, engine: SleepingEngine, query: Query, by: str) -> StandingOrder:
+    assert engine.orders is not None
+    until_s = _until(query, engine.orders.wall())
     if verb == "pin":
         return StandingOrder(OrderKind.PIN, OrderOwner.OPERATOR, by, until_s)
     if until_s == inf:
@@ -104,9 +131,9 @@ def _new(verb: str, upstream: Upstream, query: Query, by: str, now: float) -> St
     if verb == "keep":
         return StandingOrder(OrderKind.KEEP, OrderOwner.OPERATOR, by, until_s)
     level = query.get("level")
-    gate = upstream.keeper.gate
+    gate = engine.known
     if gate.sleep_support is False and STOPPED not in gate.sleep_levels:
-        raise Unfit(f"{upstream.settings.key} cannot sleep")
+        raise Unfit(f"{engine.key} cannot sleep")
     if level is not None and (not level.isdecimal() or int(level) not in gate.sleep_levels):
         there_are = ", ".join(map(str, sorted(gate.sleep_levels)))
         raise Unfit(f"level must be one of {there_are}, not {quoted(level)}")

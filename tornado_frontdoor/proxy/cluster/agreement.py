@@ -15,7 +15,7 @@ def fingerprint(settings: Settings) -> str:
             asdict(upstream.sleep) if upstream.sleep else None,
             asdict(upstream.gpu) if upstream.gpu else None,
             upstream.cooling_limit_s,
-            {one.url: one.slots for one in upstream.replicas},
+            {one.url: (one.slots, one.devices) for one in upstream.replicas},
             upstream.pick,
         ]
         for upstream in settings.upstreams.values()

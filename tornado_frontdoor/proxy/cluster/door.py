@@ -159,14 +159,15 @@ class ClusterDoor:
             self.node.tell_owner(DrainReplica(address, replica, undo), monotonic())
         self._carry_out()
 
-    async def wish(self, address: str, level: int) -> Answered:
-        """Do what an operator at this door wants of an engine."""
+    async def wish(self, address: str, level: int, replica: str = "") -> Answered:
+        """Do what an operator at this door wants of an engine, or of that one of several."""
         if self.node.owner is not None:
-            return await self.gates[address].grant_wish(level)
+            return await self.gates[address].grant_wish(level, replica)
         self._numbers += 1
         future: asyncio.Future[Answered] = self._loop.create_future()
         self._wishes[self._numbers] = future
-        if not self.node.tell_owner(OperatorWants(self._numbers, address, level), monotonic()):
+        wants = OperatorWants(self._numbers, address, level, replica)
+        if not self.node.tell_owner(wants, monotonic()):
             return Answered("", Verdict.FAILED, "no front door owns the gates now")
         self._carry_out()
         return await future
@@ -371,6 +372,6 @@ class ClusterDoor:
         self._carry_out()
 
     async def _grant_wish(self, wish: actions.GateWish) -> None:
-        told = await self.gates[wish.address].grant_wish(wish.level)
+        told = await self.gates[wish.address].grant_wish(wish.level, wish.replica)
         if self.node.owner is not None:
             self.node.owner.wished(wish.key, told.verdict.value, told.detail)

@@ -32,7 +32,7 @@ class SharedGate(DistantGate):
         limits: Callable[[], AdmissionLimits],
         build: Callable[[Share | None, Mapping[str, str]], tuple[GateDriver, Callable[[], None]]],
         count: Callable[[str], Any],
-        wish: Callable[[int], Any],
+        wish: Callable[[int, str], Any],
     ) -> None:
         super().__init__(door, address, key, limits)
         self.driver: GateDriver | None = None
@@ -100,18 +100,14 @@ class SharedGate(DistantGate):
 
     def engine_lost(self, replica: str) -> None:
         """Take that nobody answers at the engine, or at that one of several: the gate is here."""
-        if self.driver is None:
-            return
-        if replica:
-            self.on_refused(replica)
-        elif self.driver.gate.sleep_policy is not None:
-            self.driver.lost()
+        if self.driver is not None:
+            self.on_refused(replica or self.address)
 
-    async def grant_wish(self, level: int) -> Answered:
+    async def grant_wish(self, level: int, replica: str) -> Answered:
         """Do what an operator wants of the engine, here where its gate is."""
         if self.driver is None:
             return Answered("", Verdict.FAILED, "the gates have just gone to another front door")
-        answered: Answered = await self._wish(level)
+        answered: Answered = await self._wish(level, replica)
         return answered
 
     # What the proxy wants of any gate

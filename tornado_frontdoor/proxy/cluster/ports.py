@@ -46,7 +46,7 @@ class UpstreamGate(Protocol):
         """Send nobody new to one of several engines, or send them again: the gate is here."""
         ...
 
-    async def grant_wish(self, level: int) -> Answered:
+    async def grant_wish(self, level: int, replica: str) -> Answered:
         """Wake the engine (level 0) or put it to sleep, here where its gate is."""
         ...
 

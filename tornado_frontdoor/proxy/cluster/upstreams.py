@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -14,14 +15,7 @@ from redis.exceptions import RedisError
 
 from tornado_frontdoor.cluster.rules import ClusterRules, GateRules
 from tornado_frontdoor.config import GpuPoolSettings, Settings, UpstreamSettings
-from tornado_frontdoor.core.decisions import (
-    Answered,
-    Command,
-    JournalEntry,
-    Notice,
-    Perform,
-    Verdict,
-)
+from tornado_frontdoor.core.decisions import Answered, JournalEntry, OfReplica, Perform, Verdict
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.gpu_occupant import RoomLimits
 from tornado_frontdoor.core.request import Ticket
@@ -35,9 +29,16 @@ from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
 from tornado_frontdoor.proxy.engine.counts import count_at
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.engine.journal import Journal, JournalError, numbers, read, written
-from tornado_frontdoor.proxy.gate_driver import AdmissionLimits, Engines, GateDriver, SleepConfig
+from tornado_frontdoor.proxy.gate_driver import (
+    AdmissionLimits,
+    EngineOrder,
+    Engines,
+    GateDriver,
+    SleepConfig,
+)
 from tornado_frontdoor.proxy.gate_settings import engines_of, limits_of, wake_limits_of
 from tornado_frontdoor.proxy.health import EngineHealth
+from tornado_frontdoor.proxy.sleeping_engine import SleepingEngines
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import CannotJoin, Upstream
 
@@ -120,9 +121,8 @@ class Cluster:
 
     def granted(self, address: str) -> None:
         """Tell the gate of that address that it has its GPU."""
-        driver = self.upstreams[address].shared.driver
-        if driver is not None:
-            driver.hear_ledger()
+        for upstream in self.upstreams.values():
+            upstream.hear_ledger(address)
 
     async def remember(self, field: str, text: str) -> None:
         """Write something down while the lease is ours; raises JournalError where it is not."""
@@ -200,7 +200,7 @@ class ClusterUpstream(Upstream):
         )
         self._cluster = cluster
         self._canary = canary
-        self._executor: EngineExecutor | None = None
+        self._here = SleepingEngines()
 
     # The gate, while it is here
 
@@ -209,49 +209,65 @@ class ClusterUpstream(Upstream):
     ) -> tuple[GateDriver, Callable[[], None]]:
         settings, rng = self.settings, self._cluster.rng
         limits = limits_of(settings)
-        policy = wake_limits_of(settings, self._cluster.pool, self._groups)
         if share is not None:
             limits = replace(limits, cap=share.cap)
-        if policy is None:
+        if settings.sleep is None:
             return self._build_awake(limits, engines_of(settings), share)
-        kind = kinds()[settings.engine].serving(self._canary[1])
-        nap = SleepConfig(
-            kind=kind,
-            owner=settings.url,
-            limits=policy,
-            gpus=self._cluster.gpus(),
-            memory=read(journal.get(settings.url)) or JournalEntry(),
-            learned_s=numbers(journal.get(WAKES + settings.url)),
-            learned_gib=numbers(journal.get(SIZES + settings.url)),
-        )
-        driver = GateDriver(settings.key, limits, rng, nap)
-        waker = EngineControlClient(
-            self._cluster.client, settings.url, kind, self._canary, driver.report
-        )
-        executor = self._executor = EngineExecutor(
-            settings.key,
-            settings.url,
-            waker,
-            cast(Journal, _SharedJournal(self._cluster)),
-            self._cluster.telemetry,
-            self._cluster.granted,
-            driver.gate,
-        )
-        executor.change(settings.key, self._canary, self.api_key)
+        naps = {url: self._nap(url, journal) for url in settings.urls}
+        if settings.replicas:
+            several = engines_of(settings)
+            driver = GateDriver(settings.key, limits, rng, engines=several, naps=naps)
+        else:
+            driver = GateDriver(settings.key, limits, rng, naps[settings.url])
+        executors = {url: self._executor_of(url, driver, nap) for url, nap in naps.items()}
+        sleepers = SleepingEngines(driver, executors, several=bool(settings.replicas))
 
-        def command(decision: Command | Notice) -> None:
-            # What is to be remembered was written while the lease was ours; that may be over.
-            if not isinstance(decision, Perform) or self._cluster.door.may_command():
-                executor.command(decision)
+        def command(decision: EngineOrder) -> None:
+            # What is to be remembered was written while the lease is ours; that may be over.
+            what = decision.what if isinstance(decision, OfReplica) else decision
+            if not isinstance(what, Perform) or self._cluster.door.may_command():
+                sleepers.command(decision)
 
         driver.on_command = command
+        self._here = sleepers
+        self.shared.on_refused = self._lost_here
 
         def drop() -> None:
             driver.on_command = _drop
-            self._executor = None
-            self._cluster.door.spawn(executor.close())
+            self._here = SleepingEngines()
+            self._cluster.door.spawn(sleepers.close())
 
         return driver, drop
+
+    def _nap(self, url: str, journal: Mapping[str, str]) -> SleepConfig:
+        """Return what the gate needs of one engine's sleep, with what is remembered of it."""
+        policy = wake_limits_of(self.settings, self._cluster.pool, self._groups, url)
+        assert policy is not None
+        return SleepConfig(
+            kind=kinds()[self.settings.engine].serving(self._canary[1]),
+            owner=url,
+            limits=policy,
+            gpus=self._cluster.gpus(),
+            memory=read(journal.get(url)) or JournalEntry(),
+            learned_s=numbers(journal.get(WAKES + url)),
+            learned_gib=numbers(journal.get(SIZES + url)),
+        )
+
+    def _executor_of(self, url: str, driver: GateDriver, nap: SleepConfig) -> EngineExecutor:
+        """Make who carries out what the gate wants of one engine, while the gate is here."""
+        cluster, key = self._cluster, self.settings.key
+        replica = url if self.settings.replicas else None
+        report = partial(driver.report, replica=replica)
+        waker = EngineControlClient(cluster.client, url, nap.kind, self._canary, report)
+        journal, known = cast(Journal, _SharedJournal(cluster)), driver.sleeper(replica)
+        made = EngineExecutor(key, url, waker, journal, cluster.telemetry, cluster.granted, known)
+        made.change(key, self._canary, self.api_key)
+        return made
+
+    def _lost_here(self, replica: str) -> None:
+        engine = self._here.at(replica)
+        if engine is not None:
+            engine.lost("")
 
     def _build_awake(
         self, limits: AdmissionLimits, engines: Engines, share: Share | None
@@ -268,31 +284,32 @@ class ClusterUpstream(Upstream):
         """Ask an engine how many sequences it runs and keeps waiting."""
         kind = kinds()[self.settings.engine].serving(self._canary[1])
         try:
-            client = self._cluster.client
-            return await count_at(client, kind, engine, limit_bytes=COUNT_LIMIT_BYTES)
+            client, key = self._cluster.client, self.api_key
+            return await count_at(client, kind, engine, limit_bytes=COUNT_LIMIT_BYTES, api_key=key)
         except UpstreamFailed as failed:
             # Where nobody listens nothing runs.
             return 0 if failed.end is TransferEnd.CONNECT_FAILED else None
 
-    async def _wish_here(self, level: int) -> Answered:
-        executor, driver = self._executor, self.shared.driver
-        if executor is None or driver is None:
+    async def _wish_here(self, level: int, replica: str) -> Answered:
+        if not self._here:
             if level:
                 return Answered("sleep", Verdict.UNSUPPORTED, "it has no sleep table")
             return Answered("wake", Verdict.DONE)
         if level:
-            answered = executor.request("sleep", level)
-            driver.sleep_now(level)
-        else:
-            answered = executor.request("wake")
-            driver.wake_now()
-        return await answered
+            return await self._here.sleep(level, replica or None)
+        return await self._here.wake("an operator", replica or None)
+
+    def hear_ledger(self, url: str) -> None:
+        """Take that something was decided about the memory of the engine at an address."""
+        engine = self._here.at(url)
+        if engine is not None:
+            engine.hear_ledger()
 
     # Wherever it is
 
     def lost(self, engine: str | None, why: str = "") -> bool:  # noqa: ARG002 - not told others
         """Take that nobody answers there; tells whether to ask the gate once more."""
-        replica = "" if self.settings.sleep is not None else engine or self.settings.url
+        replica = engine or self.settings.url
         self._cluster.door.lost(self.shared.address, replica)
         return True
 
@@ -307,13 +324,17 @@ class ClusterUpstream(Upstream):
         self._cluster.door.drain(self.shared.address, url, undo=undo)
         return True
 
-    async def wake(self, by: str = "an operator") -> Answered:  # noqa: ARG002 - not told others
-        """Wake the engine, and return what came of it."""
-        return await self._cluster.door.wish(self.settings.url, 0)
+    async def wake(
+        self,
+        by: str = "an operator",  # noqa: ARG002 - not told others
+        replica: str | None = None,
+    ) -> Answered:
+        """Wake the engine, all of several, or that one; return what came of it."""
+        return await self._cluster.door.wish(self.shared.address, 0, replica or "")
 
-    async def sleep(self, level: int) -> Answered:
-        """Put the engine to sleep, and return what came of it."""
-        return await self._cluster.door.wish(self.settings.url, level)
+    async def sleep(self, level: int, replica: str | None = None) -> Answered:
+        """Put the engine to sleep, all of several, or that one; return what came of it."""
+        return await self._cluster.door.wish(self.shared.address, level, replica or "")
 
     def change(
         self,
@@ -332,10 +353,13 @@ class ClusterUpstream(Upstream):
         self.settings, self._groups = settings, groups
         self.api_key = settings.read_api_key()
         if self.shared.driver is not None:
-            wake = None if self._executor is None else wake_limits_of(settings, pool, groups)
             if self.shared.driver.gate.replicas is not None:
                 self.shared.driver.change_engines(engines_of(settings))
-            self.shared.driver.change_limits(limits_of(settings), wake)
+            self.shared.driver.change_limits(limits_of(settings))
+            for engine in self._here if settings.sleep is not None else ():
+                policy = wake_limits_of(settings, pool, groups, engine.url)
+                if policy is not None:
+                    self.shared.driver.change_policies({engine.url: policy})
 
     def retire(self, let_go: Callable[[], None]) -> None:
         """Stay until the next start: other doors may still bring requests here."""
@@ -350,7 +374,7 @@ class ClusterUpstream(Upstream):
         self.side_door.close()
 
 
-def _drop(_: Command | Notice) -> None:
+def _drop(_: EngineOrder) -> None:
     """Do nothing for a gate that is not ours any more."""
 
 

@@ -29,7 +29,7 @@ from tornado_frontdoor.core.decisions import (
     Verdict,
     WakeEnded,
 )
-from tornado_frontdoor.core.gate_reader import GateReader
+from tornado_frontdoor.core.engine_reader import EngineReader
 from tornado_frontdoor.core.request import UpstreamKey
 from tornado_frontdoor.engines.base import Report, StepResult
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
@@ -73,10 +73,12 @@ class EngineExecutor:
         journal: Journal,
         telemetry: Telemetry,
         granted: Callable[[str], None],
-        gate: GateReader,
+        gate: EngineReader,
     ) -> None:
         """`gate` is only asked what was learned."""
         self._key = key
+        self.one_of_several = False
+        """Whether its upstream is in a state that is not this engine's alone."""
         self._address = address
         self._control = control
         self._journal = journal
@@ -127,11 +129,7 @@ class EngineExecutor:
             case RoomDecided():
                 self._granted(decision.owner)
             case Changed():
-                told = f"{decision.state.value}{f', for {decision.by}' if decision.by else ''}"
-                LOG.info("%s is %s", self._key, told)
-                self._remind(f"it is {told}")
-                self._telemetry.engine_changed(self._key, decision.state)
-                self._measure(decision.state)
+                self._changed(decision)
             case FellAsleep():
                 self._fell_asleep(decision)
             case CanaryEnded() | Measured() | OutOfMemory():
@@ -146,8 +144,16 @@ class EngineExecutor:
             case Answered():
                 self._answer(decision)
             case Note():
-                LOG.warning("%s: %s", self._key, decision.text)
+                LOG.warning("%s: %s", self._name, decision.text)
                 self._remind(decision.text)
+
+    @property
+    def _name(self) -> str:
+        return f"{self._key} at {self._address}" if self.one_of_several else self._key
+
+    def tell_state(self, state: EngineState) -> None:
+        """Tell whoever looks that the upstream is in another state."""
+        self._telemetry.engine_changed(self._key, state)
 
     def refused(self, status: int, body: bytes) -> None:
         """Take how the engine refused a request: perhaps as it does not serve any more."""
@@ -185,12 +191,20 @@ class EngineExecutor:
         except CannotMeasureError as error:
             if str(error) != self._why_not_measured:
                 text = f"what it takes of its GPUs cannot be measured, and is assumed: {error}"
-                LOG.warning("%s: %s", self._key, text)
+                LOG.warning("%s: %s", self._name, text)
                 self._remind(text)
             self._why_not_measured = str(error)
             return
         self._why_not_measured = ""
         self.measured(gib)
+
+    def _changed(self, changed: Changed) -> None:
+        told = f"{changed.state.value}{f', for {changed.by}' if changed.by else ''}"
+        LOG.info("%s is %s", self._name, told)
+        self._remind(f"it is {told}")
+        if not self.one_of_several:
+            self.tell_state(changed.state)
+        self._measure(changed.state)
 
     def _fell_asleep(self, asleep: FellAsleep) -> None:
         self._telemetry.fell_asleep(self._key, asleep)
@@ -199,7 +213,7 @@ class EngineExecutor:
             why = f"to make room for {asleep.room_for}"
         elif asleep.by:
             why += f" ({asleep.by})"
-        LOG.info("%s fell asleep at level %d, %s", self._key, asleep.level, why)
+        LOG.info("%s fell asleep at level %d, %s", self._name, asleep.level, why)
         self._remind(f"it fell asleep at level {asleep.level}, {why}")
 
     def _learned(self, learned: CanaryEnded | Measured | OutOfMemory) -> None:
@@ -215,11 +229,11 @@ class EngineExecutor:
                 f"quarantined: {ended.detail}. It is tried again after a pause; if it is right as "
                 f"it is, say so: POST /admin/believe/{self._key}"
             )
-            LOG.error("%s: %s", self._key, text)
+            LOG.error("%s: %s", self._name, text)
             self._remind(text)
         elif ended.result == "unproven" and ended.detail != self._why_unproven:
             text = f"it is taken for awake, and its answers were not proven: {ended.detail}"
-            LOG.warning("%s: %s", self._key, text)
+            LOG.warning("%s: %s", self._name, text)
             self._remind(text)
         self._why_unproven = ended.detail if ended.result == "unproven" else ""
 
@@ -227,7 +241,7 @@ class EngineExecutor:
         if isinstance(learned, Measured):
             depth = ("awake", "at level 1", "at level 2")[learned.level]
             text = f"it takes {learned.gib:.1f} GiB of each of its GPUs {depth}"
-            LOG.info("%s: %s", self._key, text)
+            LOG.info("%s: %s", self._name, text)
         else:
             self._telemetry.out_of_memory(self._key)
             text = "a GPU was full as it woke"
@@ -239,7 +253,7 @@ class EngineExecutor:
             elif learned.needs_gib:
                 text += ", and nobody else can make room: its own size, or somebody else's, is not "
                 text += "as set"
-            LOG.warning("%s: %s", self._key, text)
+            LOG.warning("%s: %s", self._name, text)
         writing = self._journal.learn_sizes(self._address, self._gate.learned_gib)
         writing.add_done_callback(self._complain)
         self._remind(text)
@@ -264,7 +278,7 @@ class EngineExecutor:
     def _complain(self, done: "asyncio.Future[None]") -> None:
         """Say that nothing depends on it, but that the next start will know less."""
         if not done.cancelled() and (error := done.exception()):
-            LOG.warning("%s: the next start will not know how it stands: %s", self._key, error)
+            LOG.warning("%s: the next start will not know how it stands: %s", self._name, error)
 
     def _answer(self, answered: Answered) -> None:
         key = (answered.request, answered.level)

@@ -96,17 +96,25 @@ function steps(engine) {
 
 function replicas(name, engine) {
   if (!engine.replicas?.length) return null;
-  const act = (one, undo) => make("button", {
-    "data-at": `drain ${name} ${one.url}`, "aria-label": `${undo ? "Use" : "Drain"} ${one.url}`,
-    onclick: () => ask(undo ? `Send requests to ${one.url} again?`
-      : `Send nobody new to ${one.url}? What it has runs to its end.`, undo ? "Use" : "Drain",
-    `admin/drain/${encodeURIComponent(name)}?replica=${encodeURIComponent(one.url)}${undo ? "&undo=true" : ""}`,
-    () => `${one.url} is ${undo ? "used again" : "drained"}`),
-  }, undo ? "Use" : "Drain");
+  const act = (verb, label, question, one, more, done) => make("button", {
+    "data-at": `${verb} ${name} ${one.url}`, "aria-label": `${label} ${one.url}`,
+    onclick: () => ask(question, label,
+      `admin/${verb}/${encodeURIComponent(name)}?replica=${encodeURIComponent(one.url)}${more}`, done),
+  }, label);
+  const drain = (one) => one.drained
+    ? act("drain", "Use", `Send requests to ${one.url} again?`, one, "&undo=true", () => `${one.url} is used again`)
+    : act("drain", "Drain", `Send nobody new to ${one.url}? What it has runs to its end.`, one, "", () => `${one.url} is drained`);
+  // One that sleeps by itself says how deep.
+  const move = (one) => one.sleep_depth === undefined ? null
+    : one.sleep_depth === null ? act("sleep", "Sleep", `Put ${one.url} to sleep?`, one, "", null)
+      : act("wake", "Wake", `Wake ${one.url} now?`, one, "", null);
+  const step = (one) => (one.wake_step ? ` ${one.wake_step === "gpu" ? "waits for its GPU" : words(one.wake_step)}` : "") +
+    (one.drained && one.state !== "drained" ? " drained" : "");
   return [make("h3", {}, "Replicas"), table(`Replicas of ${name}`,
     [["address"], ["state"], ["slots", "n"], ["", "n"]],
-    engine.replicas.map((one) => [one.url, make("span", { class: `pill ${one.state}` }, words(one.state)),
-      `${one.taken} of ${one.slots}`, act(one, one.state === "drained")]))];
+    engine.replicas.map((one) => [one.url,
+      make("span", {}, make("span", { class: `pill ${one.state}` }, words(one.state)), step(one)),
+      `${one.taken} of ${one.slots}`, make("span", { class: "buttons" }, move(one), drain(one))]))];
 }
 
 function trouble(engine) {
@@ -123,7 +131,7 @@ const HOLDS = { pin: "pinned", keep: "kept awake", asleep: "kept asleep: no requ
 // What holds it awake or asleep: the first counts, and shows when it ends.
 function orders(engine) {
   return (engine.orders || []).map((one) => make("p", { class: "small" },
-    make("b", {}, HOLDS[one.kind] || words(one.kind)), ` by ${words(one.owner)}${one.by ? ` (${one.by})` : ""}, ` +
+    make("b", {}, HOLDS[one.kind] || words(one.kind)), ` ${one.replica ? `at ${one.replica} ` : ""}by ${words(one.owner)}${one.by ? ` (${one.by})` : ""}, ` +
     (one.left_s == null ? "for good" : `for ${seconds(Math.max(0, one.left_s - passed()))} more`)));
 }
 
@@ -141,14 +149,15 @@ function buttons(name, engine) {
     disabled: off, "aria-label": `${label} ${name}`, "data-at": `${verb} ${name}`,
     onclick: () => ask(question, label, `admin/${verb}/${encodeURIComponent(name)}`, null, lengths),
   }, label);
-  const settled = engine.state === "awake" || engine.wake_in_progress;
+  const all = engine.replicas?.length ? engine.replicas : [engine];
+  const settled = all.every((one) => ["awake", "waking"].includes(one.state));
   const held = (engine.orders || []).some((one) => one.owner === "operator" && one.kind !== "asleep");
   return make("p", { class: "buttons" },
     held ? act("unpin", "Unpin", `End what holds ${name} awake? Its idle time counts again, and it makes room for others.`)
       : act("pin", "Pin", `Pin ${name}? Neither idle time nor another engine's need puts it to sleep.`, false,
         [["", "until somebody unpins it"], ...FOR_HOW_LONG]),
     act("wake", "Wake", `Wake ${name} now?`, settled),
-    act("sleep", "Sleep", `Put ${name} to sleep?`, ASLEEP.includes(engine.state) || engine.in_flight > 0,
+    act("sleep", "Sleep", `Put ${name} to sleep?`, all.every((one) => ASLEEP.includes(one.state)) || engine.in_flight > 0,
       [["", "until the next request"], ...FOR_HOW_LONG]));
 }
 
