@@ -17,11 +17,13 @@ from tornado_frontdoor.core.decisions import (
     Changed,
     Decision,
     EngineState,
+    OfReplica,
     Outcome,
     Refuse,
     SleepDepth,
 )
 from tornado_frontdoor.core.limits import COOLING_LIMIT_S
+from tornado_frontdoor.core.replicas import Replicas
 from tornado_frontdoor.core.request import Ticket, TicketState
 from tornado_frontdoor.engines.base import Report
 
@@ -81,16 +83,19 @@ class CheckedGate:
             cooling_limit_s=COOLING_LIMIT_S,
             tolerance_s=_ROUNDING_S,
         )
+        self._scenario = scenario
+        self._cap = scenario.cap
         self._shares = len(scenario.keys) if scenario.fair_share else 0
         """Keys that have a place of their own each."""
         self._promises = PromiseWitness(scenario.places_for_returns)
-        self._engine: EngineWitness | None = None
+        self._engines: dict[str | None, EngineWitness] = {}
         self._arrivals = 0
         self._depth: SleepDepth | None = None
         self.journal: list[Entry] | None = None
         if scenario.tiers is not None:
             self._limits = wake_limits(scenario.tiers)
-            self._engine = EngineWitness()
+            names = [None] if gate.replicas is None else [one.name for one in gate.replicas]
+            self._engines = {name: EngineWitness() for name in names}
             self._note_depth()
 
     @property
@@ -130,9 +135,14 @@ class CheckedGate:
         """Pass on and judge."""
         return self._judged(self._gate.expire())
 
-    def report(self, report: Report) -> Sequence[Decision]:
+    def report(self, report: Report, replica: str | None = None) -> Sequence[Decision]:
         """Pass on and judge."""
-        return self._judged(self._gate.report(report))
+        return self._judged(self._gate.report(report, replica))
+
+    @property
+    def replicas(self) -> Replicas | None:
+        """Pass on."""
+        return self._gate.replicas
 
     def next_deadline(self) -> float | None:
         """Pass on."""
@@ -148,8 +158,10 @@ class CheckedGate:
         self._note_depth()
         moves = [decision for decision in decisions if isinstance(decision, Admit | Refuse)]
         for decision in decisions:
-            if isinstance(decision, Changed):
-                self._judge_engine(decision.state)
+            name = decision.replica if isinstance(decision, OfReplica) else None
+            told = decision.what if isinstance(decision, OfReplica) else decision
+            if isinstance(told, Changed) and name in self._engines:
+                self._judge_engine(name, told.state)
         self._queue.decided(now, decisions)
         for decision in decisions:
             if isinstance(decision, Refuse):
@@ -159,13 +171,25 @@ class CheckedGate:
         self._queue.agree(self._gate.in_flight, self._gate.queued, self._gate.cooling)
         for move in moves:
             admitted = isinstance(move, Admit)
-            if admitted and self._engine is not None:
-                self._engine.saw_request()
+            if admitted and self._engines:
+                self._engines[None if None in self._engines else move.ticket.replica].saw_request()
             what = "admitted" if isinstance(move, Admit) else move.refusal.reason.value
             self._note(what, move.ticket.number)
         return decisions
 
+    def _note_capacity(self) -> None:
+        """Note what those that are awake run at once, where each sleeps by itself."""
+        if self._gate.replicas is None or not self._engines:
+            return
+        slots = sum(one.slots for one in self._gate.replicas if one.available)
+        cap = int(min(self._scenario.cap, slots)) if slots else self._cap
+        if cap != self._cap:
+            self._cap = cap
+            limits = self._scenario.queue, self._scenario.timeout_s, COOLING_LIMIT_S
+            self._queue.limits_changed(self._loop.time_s, cap, *limits)
+
     def _note_depth(self) -> None:
+        self._note_capacity()
         depth = self._gate.sleep_depth
         if depth is self._depth:
             return
@@ -175,14 +199,21 @@ class CheckedGate:
         else:
             self._queue.paused(self._loop.time_s, self._limits.hold_s(depth))
 
-    def _judge_engine(self, state: EngineState) -> None:
-        assert self._engine is not None
+    def _judge_engine(self, name: str | None, state: EngineState) -> None:
+        engine = self._engines[name]
         if state is EngineState.WAKING:
-            self._engine.wake_began()
+            engine.wake_began()
         elif state is EngineState.AWAKE:
-            self._engine.wake_ended(proven=True)
+            engine.wake_ended(proven=True)
         elif state is EngineState.FALLING_ASLEEP:
-            self._engine.sleep_began(self._gate.in_flight + self._gate.queued)
+            engine.sleep_began(self._inside(name))
+
+    def _inside(self, name: str | None) -> int:
+        """Return who must not be inside of an engine that is put to sleep."""
+        if name is None or self._gate.replicas is None:
+            return self._gate.in_flight + self._gate.queued
+        replica = self._gate.replicas.named(name)
+        return 0 if replica is None else replica.used
 
     def _note(self, what: str, number: int) -> None:
         if self.journal is not None:

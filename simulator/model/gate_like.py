@@ -5,6 +5,7 @@ from typing import Protocol
 
 from simulator.model.scenario import Tiers
 from tornado_frontdoor.core.decisions import Decision, EngineState, Outcome
+from tornado_frontdoor.core.replicas import Replicas
 from tornado_frontdoor.core.request import Ticket
 from tornado_frontdoor.core.wake.policy import SleepPolicy
 from tornado_frontdoor.engines.base import Report
@@ -33,7 +34,12 @@ class GateLike(Protocol):
         """See `Gate`."""
         ...
 
-    def report(self, report: Report) -> Sequence[Decision]:
+    def report(self, report: Report, replica: str | None = None) -> Sequence[Decision]:
+        """See `Gate`."""
+        ...
+
+    @property
+    def replicas(self) -> Replicas | None:
         """See `Gate`."""
         ...
 

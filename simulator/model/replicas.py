@@ -30,7 +30,9 @@ def engines_of(scenario: Scenario) -> Engines | None:
 
     Each is bounded by its slots, unless the cap is above them all, which only a simulation allows.
     """
-    if scenario.replicas == 1 or scenario.balancing != "least" or scenario.always_has_slots:
+    # Where all serve, nobody need know on which of them what runs.
+    nobody_asks = scenario.always_has_slots and scenario.tiers is None
+    if scenario.replicas == 1 or scenario.balancing != "least" or nobody_asks:
         return None
     bound = scenario.slots if scenario.cap <= scenario.replicas * scenario.slots else inf
     return Engines({str(number): bound for number in range(scenario.replicas)})

@@ -7,15 +7,15 @@ Rule 3: whatever is counted is counted by logical request, attempts besides.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import inf
-from random import Random
 from typing import Any
 
 from simulator.model.attempt import Attempt, again
 from simulator.model.event_loop import EventLoop, Order
-from simulator.model.gate_like import GateLike, wake_limits
+from simulator.model.gate_like import GateLike
 from simulator.model.records import Records
-from simulator.model.replicas import ReplicaSet, engines_of
+from simulator.model.replicas import ReplicaSet
 from simulator.model.scenario import Scenario
 from simulator.model.sleeping_engine import SleepingEngine, StateTimes
 from simulator.traffic.distributions import unit
@@ -27,6 +27,7 @@ from tornado_frontdoor.core.decisions import (
     Changed,
     Decision,
     EngineState,
+    OfReplica,
     Outcome,
     Perform,
     Reason,
@@ -35,11 +36,8 @@ from tornado_frontdoor.core.decisions import (
     Remember,
     WakeEnded,
 )
-from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig
-from tornado_frontdoor.core.replicas import Replicas
-from tornado_frontdoor.core.request import CallerFacts, TicketState, UpstreamKey
+from tornado_frontdoor.core.request import CallerFacts, TicketState
 from tornado_frontdoor.engines.base import Report, StepResult
-from tornado_frontdoor.engines.vllm import KIND
 
 _QUEUED = TicketState.QUEUED
 _IN_FLIGHT = TicketState.IN_FLIGHT
@@ -50,28 +48,6 @@ _COMPLETION = int(Order.COMPLETION)
 _DEPARTURE = int(Order.DEPARTURE)
 _EXPIRY = int(Order.EXPIRY)
 _ARRIVAL = int(Order.ARRIVAL)
-
-SIMULATED = UpstreamKey("simulated")
-
-
-def new_gate(scenario: Scenario, loop: EventLoop, streams: Streams) -> Gate:
-    """Return the production gate on simulated time."""
-    limits = AdmissionLimits(
-        cap=scenario.cap,
-        queue=scenario.queue,
-        queue_timeout_s=scenario.timeout_s,
-        return_places=scenario.places_for_returns,
-        fair_share=scenario.fair_share,
-        heeds_patience=scenario.patience_told == "heeded",
-    )
-    pacing = Random(int(streams.of(Purpose.PACING).integers(1 << 62)))
-    nap = (
-        None
-        if scenario.tiers is None
-        else SleepConfig(limits=wake_limits(scenario.tiers), kind=KIND)
-    )
-    several = engines_of(scenario)
-    return Gate(SIMULATED, limits, loop, pacing, nap, several and Replicas(several, loop.now()))
 
 
 class SimulatedRun:
@@ -113,12 +89,19 @@ class SimulatedRun:
         self._returning = 0
         self._expecting = True
         self._engine: SleepingEngine | None = None
+        self._engines: dict[str | None, SleepingEngine] = {}
         self.times = StateTimes()
         if scenario.tiers is not None:
             self._soonest_s = min(idle_s for idle_s in scenario.tiers.idle_s if idle_s > 0)
-            self._engine = SleepingEngine(
-                scenario.tiers, loop, self._reported, lambda: self.records.in_flight
-            )
+            names = [None] if gate.replicas is None else [one.name for one in gate.replicas]
+            self._engines = {
+                name: SleepingEngine(
+                    scenario.tiers, loop, partial(self._reported, name), partial(self._runs, name)
+                )
+                for name in names
+            }
+            self._engine = self._engines[names[0]]
+            self.times = StateTimes(len(names))
 
     def run(self) -> Records:
         """Carry the replication out."""
@@ -246,18 +229,33 @@ class SimulatedRun:
                 self._engine_does(decision)
 
     def _engine_does(self, decision: Decision) -> None:
-        """Do what the wake machine wants; what it tells operators is not heard here."""
-        if isinstance(decision, Perform):
-            assert self._engine is not None
-            self._engine.perform(decision)
-        elif isinstance(decision, Remember):
-            if decision.number:  # a disk that takes no time
-                written = Report(decision.number, StepResult.DONE)
-                self._at(self._loop.time_s, _COMPLETION, self._reported, written)
-        elif isinstance(decision, Changed):
-            self.times.changed(decision, self._loop.time_s)
-        elif isinstance(decision, WakeEnded):
-            self.times.woke(decision)
+        """Do what a wake machine wants; what it tells operators is not heard here."""
+        name = decision.replica if isinstance(decision, OfReplica) else None
+        what = decision.what if isinstance(decision, OfReplica) else decision
+        if isinstance(what, Perform):
+            self._engines[name].perform(what)
+        elif isinstance(what, Remember):
+            if what.number:  # a disk that takes no time
+                written = Report(what.number, StepResult.DONE)
+                reported = partial(self._reported, name)
+                self._at(self._loop.time_s, _COMPLETION, reported, written)
+        elif isinstance(what, Changed):
+            self._engine_changed(name, what)
+        elif isinstance(what, WakeEnded):
+            self.times.woke(what)
+
+    def _engine_changed(self, name: str | None, change: Changed) -> None:
+        if name is None:
+            self.times.became(change, self._loop.time_s)
+        if name in self._engines:
+            self.times.changed(name, change, self._loop.time_s)
+
+    def _runs(self, name: str | None) -> int:
+        """Return how many requests are in an engine."""
+        if name is None or self._gate.replicas is None:
+            return self.records.in_flight
+        replica = self._gate.replicas.named(name)
+        return 0 if replica is None else replica.used
 
     def _out_of_queue(self, attempt: Attempt) -> None:
         attempt.queued = False
@@ -394,6 +392,6 @@ class SimulatedRun:
             self._obey(self._gate.expire())
         self._arm()
 
-    def _reported(self, report: Report) -> None:
-        self._obey(self._gate.report(report))
+    def _reported(self, name: str | None, report: Report) -> None:
+        self._obey(self._gate.report(report, name))
         self._arm()

@@ -63,22 +63,29 @@ class SleepingEngine:
 
 
 class StateTimes:
-    """How long the engine was in each state, and how often it woke from where."""
+    """How long engines were in each state, on average, and how often they woke from where."""
 
-    def __init__(self) -> None:
+    def __init__(self, engines: int = 1) -> None:
         self.wakes: dict[SleepDepth, int] = {}
         self.seconds: dict[EngineState, float] = {}
         self.changes: list[tuple[float, EngineState]] = []
-        """When it became what."""
-        self._state = EngineState.UNKNOWN
-        self._since_s = 0.0
+        """When they became what, as a whole: that is as the best of them."""
+        self._share = 1 / engines
+        self._states: dict[str | None, EngineState] = {}
+        self._since_s: dict[str | None, float] = {}
+        self._unseen = engines
+        """Engines that nobody has told of yet, since the start."""
         self._closed = False
 
-    def changed(self, change: Changed, now: float) -> None:
-        """Note that the engine's state is another one."""
-        self._add(now)
-        self._state = change.state
+    def became(self, change: Changed, now: float) -> None:
+        """Note that they are in another state as a whole."""
         self.changes.append((now, change.state))
+
+    def changed(self, engine: str | None, change: Changed, now: float) -> None:
+        """Note that an engine's state is another one."""
+        self._unseen -= engine not in self._states
+        self._add(engine, now)
+        self._states[engine] = change.state
 
     def woke(self, wake: WakeEnded) -> None:
         """Note the end of a wake."""
@@ -87,11 +94,17 @@ class StateTimes:
 
     def close(self, now: float) -> None:
         """Note that what comes later is not measured."""
-        self._add(now)
+        for engine in [*self._states]:
+            self._add(engine, now)
+        if self._unseen and not self._closed:
+            self._spend(EngineState.UNKNOWN, self._unseen * now)
         self._closed = True
 
-    def _add(self, now: float) -> None:
+    def _add(self, engine: str | None, now: float) -> None:
         if not self._closed:
-            spent_s = self.seconds.get(self._state, 0.0) + now - self._since_s
-            self.seconds[self._state] = spent_s
-            self._since_s = now
+            state = self._states.get(engine, EngineState.UNKNOWN)
+            self._spend(state, now - self._since_s.get(engine, 0.0))
+            self._since_s[engine] = now
+
+    def _spend(self, state: EngineState, seconds: float) -> None:
+        self.seconds[state] = self.seconds.get(state, 0.0) + self._share * seconds

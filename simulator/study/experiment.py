@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 from simulator.model.checked_gate import CheckedGate, Entry
 from simulator.model.event_loop import DRIVERS
 from simulator.model.gate_like import GateLike
+from simulator.model.gates import new_gate
 from simulator.model.records import Metrics, Records
-from simulator.model.run import SimulatedRun, new_gate
+from simulator.model.run import SimulatedRun
 from simulator.model.scenario import Scenario
 from simulator.study.controls import Surplus, corrected, surplus_of
 from simulator.study.statistics import Estimate, SampleMean, estimate, estimate_of_one, is_share

@@ -11,6 +11,7 @@ from tornado_frontdoor.cluster.actions import (
     GateAdopt,
     GateArrive,
     GateFinish,
+    GateLost,
     GatesReady,
     Grant,
     OpenGates,
@@ -24,6 +25,7 @@ from tornado_frontdoor.cluster.messages import (
     Arrive,
     Finish,
     Join,
+    Lost,
     Packet,
     Running,
     State,
@@ -381,3 +383,12 @@ def test_what_is_not_acknowledged_is_sent_again() -> None:
     end.take(Packet("a", "b", 1, 1, False, *link.pack(101.0)), 101.0)
     link.take(Packet("b", "a", 1, 1, True, *end.pack(101.0)), 101.0)
     assert link.pack(102.0)[1] == ()
+
+
+def test_the_owner_hears_why_an_engine_could_not_be_reached() -> None:
+    pair = served()
+    told = Lost(ENGINE, "http://second", "SSL certificate problem")
+    assert pair.nodes["b"].tell_owner(told, pair.now)
+    pair.nodes["b"].flush(pair.now)
+    pair.carry()
+    assert pair.told("a", GateLost) == [GateLost(ENGINE, "http://second", told.why)]

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from scenes import scene
 
 from simulator.model.event_loop import HeapDriver
-from simulator.model.run import SimulatedRun, new_gate
+from simulator.model.gates import new_gate
+from simulator.model.run import SimulatedRun
 from simulator.traffic.distributions import Distribution
 from simulator.traffic.service import Service
 from simulator.traffic.streams import Streams

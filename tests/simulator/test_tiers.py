@@ -105,3 +105,33 @@ def test_engine_that_does_not_wake_in_time_is_not_taken_for_awake():
     records, journal = day([1.0, 50.0], tiers=stuck)
     assert [what for _, what in journal].count("admitted") == 1
     assert records.counts()["model_waking"] == 1
+
+
+def test_replicas_sleep_and_wake_each_by_itself_as_those_who_wait_need():
+    # The second is idle from the start on, the first from the end of a request on.
+    pair = {"replicas": 2, "slots": 1, "cap": 2}
+    records, journal = day([1.0, 50.0, 50.5, 60.0], **pair)
+    admitted = [at_s for at_s, what in journal if what == "admitted"]
+    assert admitted == [1.0, 53.0, 53.5, 60.0]
+    assert records.metrics()["wakes_from_sleeping_per_h"] > 0
+    # Whichever has room first takes who waits, whomever that one has woken.
+    _, journal = day([1.0, 50.0, 53.2], **pair)
+    assert [at_s for at_s, what in journal if what == "admitted"] == [1.0, 53.0, 54.0]
+
+
+@pytest.mark.parametrize("driver", ["heap", "simpy"])
+def test_replicas_that_sleep_are_the_same_in_either_driver(driver):
+    rows = Rows(np.array([1.0, 50.0, 50.1, 50.2, 70.0, 200.0]), service_s=np.ones(6))
+    world = scene(
+        arrivals=Replay(rows=rows),
+        service=Service(recorded=True),
+        tiers=TIERS,
+        requests=None,
+        warmup=0,
+        replicas=3,
+        slots=1,
+        cap=3,
+    )
+    _, journal = observe(world, Plan(driver=driver))
+    _, other = observe(world, Plan(driver="heap"))
+    assert [str(one) for one in journal] == [str(one) for one in other]

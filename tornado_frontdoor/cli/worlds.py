@@ -118,6 +118,9 @@ def _known(key: str, table: Any, settings: Settings, faults: list[str]) -> bool:
         faults.append(f"{where} names no model of the file; there are {', '.join(settings.models)}")
     elif settings.upstreams[settings.models[key].upstream].sleep is None:
         faults.append(f"{where}: its upstream has no sleep table, so it takes no turns")
+    elif settings.upstreams[settings.models[key].upstream].replicas:
+        told = "simulate those without --world, by --replicas and --sleep"
+        faults.append(f"{where}: its upstream has replicas: {told}")
     if not isinstance(table, dict):
         faults.append(f"{where} is no table")
         return False

@@ -79,6 +79,7 @@ class GateLost(NamedTuple):
 
     address: str
     replica: str = ""
+    why: str = ""
 
 
 class GateDrain(NamedTuple):

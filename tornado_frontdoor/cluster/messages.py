@@ -69,6 +69,7 @@ class Lost(NamedTuple):
     address: str
     replica: str = ""
     """At which of several engines."""
+    why: str = ""
 
 
 class OperatorWants(NamedTuple):

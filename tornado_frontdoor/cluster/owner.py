@@ -123,7 +123,7 @@ class GateOwner:
                 self._out.append(LookForDoors())
                 self.declare(door, body, now)
             case Lost():
-                self._out.append(GateLost(body.address, body.replica))
+                self._out.append(GateLost(*body))
             case DrainReplica():
                 self._out.append(GateDrain(*body))
             case OperatorWants():

@@ -374,8 +374,14 @@ def _stands(one: Sleeper, now: float) -> Stands | None:
     if wake.state is EngineState.WAKING:
         return Stands.COMES
     if wake.state is EngineState.UNKNOWN:
-        return Stands.COMES if wake.is_first_look else Stands.LOST
+        return Stands.LOST if _in_doubt(wake) else Stands.COMES
     if wake.state is EngineState.DOWN or wake.wake_backoff.on(now):
         return Stands.LOST
     # Its wake waits for its turn on the GPUs.
     return Stands.COMES if wake.transition is not None and wake.transition.wakes else Stands.SLEEPS
+
+
+def _in_doubt(wake: WakeStateMachine) -> bool:
+    """Tell whether an engine is unknown for longer than its first look takes."""
+    engine = wake.engine
+    return engine.patience > 1 or engine.failures > 0 or wake.wake_backoff.failures > 0

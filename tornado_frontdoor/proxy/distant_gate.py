@@ -154,8 +154,8 @@ class WayToGates(Protocol):
         """Take that a request was broken off: its engine may not count it any more."""
         ...
 
-    def lost(self, address: str, replica: str) -> None:
-        """Take that nobody answers at an upstream's engine, or at that one of several."""
+    def lost(self, address: str, replica: str, why: str) -> None:
+        """Take that nobody answers at an upstream's engine, or at that one of several, and why."""
         ...
 
 
@@ -217,9 +217,9 @@ class DistantGate:
         lease = self._leases.get(number)
         return lease is not None and lease.ticket.state is TicketState.QUEUED
 
-    def lost(self, replica: str) -> None:
-        """Take that nobody answers at the engine, or at that one of several."""
-        self._way.lost(self.address, replica)
+    def lost(self, replica: str, why: str) -> None:
+        """Take that nobody answers at the engine, or at that one of several, and why."""
+        self._way.lost(self.address, replica, why)
 
     def may_start(self, ticket: Ticket) -> bool:
         """Tell whether an admitted request may go to its engine now."""

@@ -27,6 +27,7 @@ from tornado_frontdoor.proxy.curl.client import Receiver, Transfer, UpstreamCall
 from tornado_frontdoor.proxy.discovery import Discovery
 from tornado_frontdoor.proxy.distant_gate import DistantGate, WayToGates
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
+from tornado_frontdoor.proxy.engine_handles import EngineHandles
 from tornado_frontdoor.proxy.gate_driver import (
     AdmissionLimits,
     GateDriver,
@@ -40,7 +41,6 @@ from tornado_frontdoor.proxy.gate_settings import (
     wake_limits_of,
 )
 from tornado_frontdoor.proxy.health import EngineHealth
-from tornado_frontdoor.proxy.sleeping_engine import SleepingEngines
 from tornado_frontdoor.proxy.standing_orders import StandingOrders
 
 LOG = logging.getLogger("frontdoor")
@@ -82,7 +82,7 @@ class Upstream:
             self._looks = CoolingLooks(self.keeper, client)
         self._discover()
         self.side_door = GateDriver(UpstreamKey(f"{settings.key} (no slot)"), _SIDE_LIMITS, rng)
-        self.sleepers = SleepingEngines()
+        self.sleepers = EngineHandles()
         self._given: DistantGate | None = None
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ class Upstream:
     def join(self, executors: Mapping[str, EngineExecutor]) -> None:
         """Give the gate the engines that it puts to sleep and wakes, and let it look at them."""
         several = bool(self.settings.replicas)
-        self.sleepers = SleepingEngines(self.keeper, executors, several=several)
+        self.sleepers = EngineHandles(self.keeper, executors, several=several)
         self.keeper.on_command = self.sleepers.command
         self.keeper.begin()
 
@@ -226,7 +226,7 @@ class Upstream:
     def lost(self, engine: str | None, why: str = "") -> bool:
         """Take that a request could not connect, and why; tells whether to ask the gate again."""
         if self._given is not None:
-            self._given.lost(engine or "")
+            self._given.lost(engine or "", why)
             return True
         if self.sleepers:
             asleep = self.sleepers.at(engine or self.settings.url)
@@ -359,7 +359,7 @@ class Upstream:
             await looks.close()
         health, self._health = self._health, None
         self.sleepers.close_orders()
-        sleepers, self.sleepers = self.sleepers, SleepingEngines()
+        sleepers, self.sleepers = self.sleepers, EngineHandles()
         if health is not None:
             await health.close()
         await sleepers.close()

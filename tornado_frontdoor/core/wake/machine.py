@@ -290,13 +290,6 @@ class WakeStateMachine:
         return depth
 
     @property
-    def is_first_look(self) -> bool:
-        """Whether it is unknown only because its first look has not been answered yet."""
-        engine = self.engine
-        trouble = engine.patience > 1 or engine.failures or self.wake_backoff.failures
-        return self.state is UNKNOWN and not trouble
-
-    @property
     def levels(self) -> frozenset[int]:
         """How deep an engine of its kind can be put to sleep."""
         return self._kind.levels

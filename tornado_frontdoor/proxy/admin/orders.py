@@ -9,7 +9,7 @@ from typing import Any
 from tornado_frontdoor.core.printable import printable, quoted
 from tornado_frontdoor.core.standing import OrderKind, OrderOwner, Said, StandingOrder
 from tornado_frontdoor.engines.base import STOPPED
-from tornado_frontdoor.proxy.sleeping_engine import SleepingEngine
+from tornado_frontdoor.proxy.engine_handles import EngineHandle
 from tornado_frontdoor.proxy.standing_orders import utc_text
 from tornado_frontdoor.proxy.upstreams import Upstream
 from tornado_frontdoor.surfaces.base import Document
@@ -90,7 +90,7 @@ def orders_of(upstream: Upstream) -> list[dict[str, Any]]:
     ]
 
 
-def _orders_of(engine: SleepingEngine) -> list[dict[str, Any]]:
+def _orders_of(engine: EngineHandle) -> list[dict[str, Any]]:
     if engine.orders is None:
         return []
     now = engine.orders.wall()
@@ -121,7 +121,7 @@ def _ends_by_unpin(one: StandingOrder) -> bool:
     return one.owner is OrderOwner.OPERATOR and one.kind is not OrderKind.ASLEEP
 
 
-def _new(verb: str, engine: SleepingEngine, query: Query, by: str) -> StandingOrder:
+def _new(verb: str, engine: EngineHandle, query: Query, by: str) -> StandingOrder:
     assert engine.orders is not None
     until_s = _until(query, engine.orders.wall())
     if verb == "pin":

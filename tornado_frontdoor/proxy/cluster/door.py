@@ -143,12 +143,12 @@ class ClusterDoor:
         self._carry_out()
         return may
 
-    def lost(self, address: str, replica: str) -> None:
-        """Take that nobody answers at an upstream's engine, or at that one of several."""
+    def lost(self, address: str, replica: str, why: str) -> None:
+        """Take that nobody answers at an upstream's engine, or at that one of several, and why."""
         if address in self._drivers:
-            self.gates[address].engine_lost(replica)
+            self.gates[address].engine_lost(replica, why)
         else:
-            self.node.tell_owner(Lost(address, replica), monotonic())
+            self.node.tell_owner(Lost(address, replica, why), monotonic())
         self._carry_out()
 
     def drain(self, address: str, replica: str, *, undo: bool) -> None:
@@ -244,7 +244,7 @@ class ClusterDoor:
             case actions.CloseGates():
                 self._close_gates()
             case actions.GateLost():
-                self.gates[action.address].engine_lost(action.replica)
+                self.gates[action.address].engine_lost(action.replica, action.why)
             case actions.GateDrain():
                 self.gates[action.address].drain_replica(action.replica, undo=action.undo)
             case actions.GateWish():

@@ -38,7 +38,7 @@ class SharedGate(DistantGate):
         self.driver: GateDriver | None = None
         self._build = build
         self._drop: Callable[[], None] = _nothing
-        self.on_refused: Callable[[str], None] = _ignore
+        self.on_refused: Callable[[str, str], None] = _ignore
         """Takes that nobody listens at one of several engines, while the gate is here."""
         self._count = count
         self._wish = wish
@@ -98,10 +98,10 @@ class SharedGate(DistantGate):
         if self.driver is not None and replica in (self.driver.gate.replicas or ()):
             self.driver.drain_engine(replica, undo=undo)
 
-    def engine_lost(self, replica: str) -> None:
+    def engine_lost(self, replica: str, why: str) -> None:
         """Take that nobody answers at the engine, or at that one of several: the gate is here."""
         if self.driver is not None:
-            self.on_refused(replica or self.address)
+            self.on_refused(replica or self.address, why)
 
     async def grant_wish(self, level: int, replica: str) -> Answered:
         """Do what an operator wants of the engine, here where its gate is."""
@@ -121,5 +121,5 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def _ignore(_: str) -> None:
+def _ignore(_: str, __: str) -> None:
     """Do nothing."""

@@ -38,7 +38,7 @@ class UpstreamGate(Protocol):
         """Return how many sequences an engine runs and keeps waiting; None: it does not tell."""
         ...
 
-    def engine_lost(self, replica: str) -> None:
+    def engine_lost(self, replica: str, why: str) -> None:
         """Take that nobody answers at its engine, or at that one of several: the gate is here."""
         ...
 

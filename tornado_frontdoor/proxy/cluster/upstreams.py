@@ -29,6 +29,7 @@ from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
 from tornado_frontdoor.proxy.engine.counts import count_at
 from tornado_frontdoor.proxy.engine.executor import EngineExecutor
 from tornado_frontdoor.proxy.engine.journal import Journal, JournalError, numbers, read, written
+from tornado_frontdoor.proxy.engine_handles import EngineHandles
 from tornado_frontdoor.proxy.gate_driver import (
     AdmissionLimits,
     EngineOrder,
@@ -38,7 +39,6 @@ from tornado_frontdoor.proxy.gate_driver import (
 )
 from tornado_frontdoor.proxy.gate_settings import engines_of, limits_of, wake_limits_of
 from tornado_frontdoor.proxy.health import EngineHealth
-from tornado_frontdoor.proxy.sleeping_engine import SleepingEngines
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import CannotJoin, Upstream
 
@@ -200,7 +200,7 @@ class ClusterUpstream(Upstream):
         )
         self._cluster = cluster
         self._canary = canary
-        self._here = SleepingEngines()
+        self._here = EngineHandles()
 
     # The gate, while it is here
 
@@ -220,7 +220,7 @@ class ClusterUpstream(Upstream):
         else:
             driver = GateDriver(settings.key, limits, rng, naps[settings.url])
         executors = {url: self._executor_of(url, driver, nap) for url, nap in naps.items()}
-        sleepers = SleepingEngines(driver, executors, several=bool(settings.replicas))
+        sleepers = EngineHandles(driver, executors, several=bool(settings.replicas))
 
         def command(decision: EngineOrder) -> None:
             # What is to be remembered was written while the lease is ours; that may be over.
@@ -234,7 +234,7 @@ class ClusterUpstream(Upstream):
 
         def drop() -> None:
             driver.on_command = _drop
-            self._here = SleepingEngines()
+            self._here = EngineHandles()
             self._cluster.door.spawn(sleepers.close())
 
         return driver, drop
@@ -264,10 +264,10 @@ class ClusterUpstream(Upstream):
         made.change(key, self._canary, self.api_key)
         return made
 
-    def _lost_here(self, replica: str) -> None:
+    def _lost_here(self, replica: str, why: str) -> None:
         engine = self._here.at(replica)
         if engine is not None:
-            engine.lost("")
+            engine.lost(why)
 
     def _build_awake(
         self, limits: AdmissionLimits, engines: Engines, share: Share | None
@@ -307,10 +307,10 @@ class ClusterUpstream(Upstream):
 
     # Wherever it is
 
-    def lost(self, engine: str | None, why: str = "") -> bool:  # noqa: ARG002 - not told others
-        """Take that nobody answers there; tells whether to ask the gate once more."""
+    def lost(self, engine: str | None, why: str = "") -> bool:
+        """Take that nobody answers there, and why; tells whether to ask the gate once more."""
         replica = engine or self.settings.url
-        self._cluster.door.lost(self.shared.address, replica)
+        self._cluster.door.lost(self.shared.address, replica, why)
         return True
 
     def move(self, ticket: Ticket) -> bool:  # noqa: ARG002 - as everywhere

@@ -109,9 +109,9 @@ class GivenGates:
     def cool(self, number: int) -> None:
         """Do nothing: its slots are kept until `finish`."""
 
-    def lost(self, address: str, replica: str) -> None:
+    def lost(self, address: str, replica: str, why: str) -> None:
         """Tell that nobody answers at an engine."""
-        self._channel.say(Lost(address, replica))
+        self._channel.say(Lost(address, replica, why))
 
     # How
 

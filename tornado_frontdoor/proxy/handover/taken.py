@@ -144,7 +144,7 @@ class Predecessor:
             case Lost():
                 upstream = self._upstreams.get(body.address)
                 if upstream is not None:
-                    upstream.lost(body.replica or None)
+                    upstream.lost(body.replica or None, body.why)
             case _:  # what the other end only hears
                 pass
 

@@ -17,7 +17,7 @@ from tornado_frontdoor.proxy.gate_driver import EngineOrder, GateDriver, Sleeper
 from tornado_frontdoor.proxy.standing_orders import OrderRules, StandingOrders
 
 
-class SleepingEngine:
+class EngineHandle:
     """`replica` is its address where there are several behind the gate."""
 
     def __init__(
@@ -105,7 +105,7 @@ class SleepingEngine:
         return came
 
 
-class SleepingEngines:
+class EngineHandles:
     """The engines of one upstream that sleep, by address: none, the only one, or several."""
 
     def __init__(
@@ -116,28 +116,28 @@ class SleepingEngines:
         several: bool = False,
     ) -> None:
         self._several = several
-        self._of: dict[str, SleepingEngine] = {}
+        self._of: dict[str, EngineHandle] = {}
         for url, executor in executors.items():
             assert driver is not None
             executor.one_of_several = several
-            self._of[url] = SleepingEngine(driver, executor, url, one_of_several=several)
+            self._of[url] = EngineHandle(driver, executor, url, one_of_several=several)
 
     def __bool__(self) -> bool:
         return bool(self._of)
 
-    def __iter__(self) -> Iterator[SleepingEngine]:
+    def __iter__(self) -> Iterator[EngineHandle]:
         return iter(self._of.values())
 
     @property
-    def first(self) -> SleepingEngine | None:
+    def first(self) -> EngineHandle | None:
         """The only one, or the first of several; None: it never sleeps."""
         return next(iter(self), None)
 
-    def at(self, url: str) -> SleepingEngine | None:
+    def at(self, url: str) -> EngineHandle | None:
         """Return the one of an address."""
         return self._of.get(url)
 
-    def targets(self, replica: str | None) -> list[SleepingEngine]:
+    def targets(self, replica: str | None) -> list[EngineHandle]:
         """Return whom an operator means: all, or the one of an address; none: there is none."""
         return [one for url, one in self._of.items() if replica in (None, url)]
 
@@ -187,7 +187,7 @@ class SleepingEngines:
         return _joined(targets, await gather(*(one.sleep(level) for one in targets)))
 
 
-def _joined(several: Sequence[SleepingEngine], came: Sequence[Answered]) -> Answered:
+def _joined(several: Sequence[EngineHandle], came: Sequence[Answered]) -> Answered:
     """Return what came of a request to several engines as one answer: the first that is no yes."""
     for engine, answered in zip(several, came, strict=True):
         if answered.verdict is not Verdict.DONE:
