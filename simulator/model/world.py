@@ -9,11 +9,11 @@ Rule 3: who is refused does not come back. Shares served are so those of first t
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from math import inf
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.engine_model.kv_memory import PagedReplica
 from simulator.engine_model.replica import What
@@ -27,6 +27,7 @@ from tornado_frontdoor.core.decisions import (
     EngineState,
     FellAsleep,
     JournalEntry,
+    OfReplica,
     Outcome,
     Perform,
     Refuse,
@@ -37,6 +38,8 @@ from tornado_frontdoor.core.decisions import (
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate, SleepConfig, SleepPolicy
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.gpu_occupant import RoomLimits
+from tornado_frontdoor.core.replica_gate import ReplicaGate
+from tornado_frontdoor.core.replicas import Engines
 from tornado_frontdoor.core.request import Ticket, UpstreamKey
 from tornado_frontdoor.engines.base import (
     STOPPED,
@@ -53,6 +56,14 @@ _COMPLETION, _EXPIRY, _ARRIVAL = 0, 2, 3
 _UNBOUNDED = 512
 """Slots of an engine without a cap."""
 VERSION = "0.33.0"
+
+
+class WorldReplica(NamedTuple):
+    """One of several engines behind an upstream."""
+
+    name: str
+    slots: int
+    devices: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +86,14 @@ class WorldModel:
     wake_s: tuple[float, float, float] = (3.0, 45.0, 90.0)
     level: int | None = None
     """Where it is at first; None: as deep as it can sleep."""
+    replicas: Sequence[WorldReplica] = ()
+    """The engines behind it, each of which sleeps by itself; none: there is one."""
+
+    def speed(self, batch: int) -> float:
+        """Return how fast each of so many requests runs."""
+        if self.profile is not None:
+            return self.profile.speed(batch)
+        return 1 / (1 + self.slowdown * (batch - 1))
 
 
 @dataclass(slots=True)
@@ -136,50 +155,69 @@ class _Engine:
         return 1 if 1 in levels and step.label.endswith("_1") else 2
 
 
+class _Seat:
+    """One engine of an upstream, and who is in it."""
+
+    def __init__(self, model: WorldModel, slots: int) -> None:
+        deepest = max(model.kind.levels, default=0)
+        self.engine = _Engine(model, deepest if model.level is None else model.level)
+        self.batch = new_replica(slots, model.speed, model.profile)
+        self.next_s = inf
+        self.awake_since_s: float | None = None
+
+    def nap(self, model: WorldModel, owner: str, gpus: GpuLedger) -> SleepConfig:
+        level = self.engine.level
+        memory = JournalEntry(level=level, trusted=level != 2, process="simulated")
+        limits = model.policy
+        for one in model.replicas:
+            if one.name == owner:
+                limits = replace(limits, devices=one.devices)
+        return SleepConfig(kind=model.kind, limits=limits, gpus=gpus, owner=owner, memory=memory)
+
+
 class _Site:
-    """One upstream: its gate, its engine, and who is inside."""
+    """One upstream: its gate, its engines, and who is inside."""
 
     def __init__(self, run: "WorldRun", number: int, model: WorldModel) -> None:
         self.model = model
         self.records = ModelRecords()
-        deepest = max(model.kind.levels, default=0)
-        self.engine = _Engine(model, deepest if model.level is None else model.level)
-        slots = model.slots or _UNBOUNDED
-        self.replica = new_replica(slots, self._speed, model.profile)
         self.chances = chances_of(
             model.profile, Streams(run.seed, (run.replication << 16) + number)
         )
         self.tickets: dict[int, tuple[Ticket, int]] = {}
         """The ticket of each inside, and which request it is of."""
-        self.timer_s = self.replica_s = inf
-        self.awake_since_s: float | None = None
-        nap = SleepConfig(
-            kind=model.kind,
-            limits=model.policy,
-            gpus=run.ledger,
-            owner=model.key,
-            memory=JournalEntry(
-                level=self.engine.level, trusted=self.engine.level != 2, process="simulated"
-            ),
-        )
+        self.timer_s = inf
         rng = Random(f"{run.seed} {number}")
-        self.gate = Gate(UpstreamKey(model.key), model.limits, run.clock, rng, nap)
+        key, limits = UpstreamKey(model.key), model.limits
+        self.seats: dict[str | None, _Seat] = {}
+        if model.replicas:
+            self.seats = {one.name: _Seat(model, one.slots) for one in model.replicas}
+            naps = {
+                one.name: self.seats[one.name].nap(model, one.name, run.ledger)
+                for one in model.replicas
+            }
+            engines = Engines({one.name: one.slots for one in model.replicas})
+            self.gate: Gate = ReplicaGate(key, limits, run.clock, rng, engines, naps)
+        else:
+            seat = self.seats[None] = _Seat(model, model.slots or _UNBOUNDED)
+            nap = seat.nap(model, model.key, run.ledger)
+            self.gate = Gate(key, limits, run.clock, rng, nap)
 
-    def _speed(self, batch: int) -> float:
-        profile = self.model.profile
-        if profile is not None:
-            return profile.speed(batch)
-        return 1 / (1 + self.model.slowdown * (batch - 1))
+    @property
+    def owners(self) -> dict[str, str | None]:
+        """The engines as the ledger calls them."""
+        return {self.model.key if name is None else name: name for name in self.seats}
 
     def work_on(self, ticket: Ticket, now: float) -> None:
         """Let the engine begin with an admitted request."""
         model, index = self.model, self.tickets[id(ticket)][1]
+        batch = self.seats[ticket.replica if model.replicas else None].batch
         prompt = model.prompts[index] if model.prompts else 0.0
         if self.chances is None:
-            self.replica.start(id(ticket), model.service_s[index], now, prompt=prompt)
+            batch.start(id(ticket), model.service_s[index], now, prompt=prompt)
             return
         work = Work(index, prompt, model.service_s[index])
-        start_in_detail(self.replica, id(ticket), work, now, self.chances)
+        start_in_detail(batch, id(ticket), work, now, self.chances)
 
 
 class WorldRun:
@@ -195,6 +233,11 @@ class WorldRun:
         self._heap: list[tuple[float, int, int, Callable[[Any], None], Any]] = []
         self._pushed = 0
         self._sites = {model.key: _Site(self, number, model) for number, model in enumerate(models)}
+        self._owners = {
+            owner: (site, name)
+            for site in self._sites.values()
+            for owner, name in site.owners.items()
+        }
         self._open = sum(len(model.arrivals_s) for model in models)
         self.most_gib: dict[int | str, float] = {}
         """The most that the ledger counted on each GPU."""
@@ -216,10 +259,12 @@ class WorldRun:
             do(what)
         now = self.clock.now()
         for site in self._sites.values():
-            self._count_awake(site, awake=False)
-            if isinstance(site.replica, PagedReplica) and site.model.profile is not None:
-                room = site.model.profile.details.kv_tokens
-                site.records.kv_usage_max = min(1.0, site.replica.most_held / room)
+            for seat in site.seats.values():
+                self._count_awake(site, seat, awake=False)
+                if isinstance(seat.batch, PagedReplica) and site.model.profile is not None:
+                    room = site.model.profile.details.kv_tokens
+                    most = min(1.0, seat.batch.most_held / room)
+                    site.records.kv_usage_max = max(site.records.kv_usage_max, most)
         return now
 
     def _at(self, at_s: float, order: int, do: Callable[[Any], None], what: Any) -> None:
@@ -240,60 +285,72 @@ class WorldRun:
             site.timer_s = inf
             self._take(site, site.gate.expire())
 
-    def _work(self, site: _Site) -> None:
-        """Take what the engine has finished by now."""
-        now = self.clock.now()
-        site.replica_s = inf
-        for what, job, _ in site.replica.moments(now):
-            if what is What.FINISHED:
+    def _work(self, what: tuple[_Site, str | None]) -> None:
+        """Take what an engine has finished by now."""
+        site, name = what
+        seat = site.seats[name]
+        seat.next_s = inf
+        for event, job, _ in seat.batch.moments(self.clock.now()):
+            if event is What.FINISHED:
                 ticket, _ = site.tickets[job]  # type: ignore[index] # ours are numbers
                 self._end(site, ticket, "served")
                 self._take(site, site.gate.finish(ticket, Outcome.SERVED))
-            site.records.preemptions += what is What.PREEMPTED
+            site.records.preemptions += event is What.PREEMPTED
         self._arm(site)
 
-    def _report(self, what: tuple[_Site, int, Step]) -> None:
-        site, number, step = what
-        report = site.engine.done(number, step, site.replica.running)
-        self._take(site, site.gate.report(report))
+    def _report(self, what: tuple[_Site, str | None, int, Step]) -> None:
+        site, name, number, step = what
+        seat = site.seats[name]
+        report = seat.engine.done(number, step, seat.batch.running)
+        self._take(site, site.gate.report(report, name))
 
-    def _written(self, what: tuple[_Site, int]) -> None:
-        site, number = what
-        self._take(site, site.gate.report(Report(number, StepResult.DONE)))
+    def _written(self, what: tuple[_Site, str | None, int]) -> None:
+        site, name, number = what
+        self._take(site, site.gate.report(Report(number, StepResult.DONE), name))
 
-    def _hear(self, site: _Site) -> None:
-        self._take(site, site.gate.hear_ledger())
+    def _hear(self, what: tuple[_Site, str | None]) -> None:
+        site, name = what
+        self._take(site, site.gate.hear_ledger(name))
 
     # What is decided
 
     def _take(self, site: _Site, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             self._carry_out(site, decision)
-        self._count_awake(site, awake=site.gate.state is EngineState.AWAKE)
+        for name, seat in site.seats.items():
+            awake = site.gate.sleeper(name).state is EngineState.AWAKE
+            self._count_awake(site, seat, awake=awake)
         self._arm(site)
 
     def _carry_out(self, site: _Site, decision: Decision) -> None:
-        now, records = self.clock.now(), site.records
         match decision:
             case Admit(ticket=ticket):
-                records.waits_s.append(decision.waited_s)
-                site.work_on(ticket, now)
+                site.records.waits_s.append(decision.waited_s)
+                site.work_on(ticket, self.clock.now())
             case Refuse(ticket=ticket):
                 self._end(site, ticket, decision.refusal.reason.value)
-            case Perform(step=step, number=number):
-                at_s = now + site.engine.takes_s(step)
-                self._at(at_s, _COMPLETION, self._report, (site, number, step))
-            case Remember(number=number) if number:
-                self._at(now, _COMPLETION, self._written, (site, number))
             case RoomDecided(owner=owner):
-                self._at(now, _COMPLETION, self._hear, self._sites[owner])
+                self._at(self.clock.now(), _COMPLETION, self._hear, self._owners[owner])
+            case OfReplica(replica=name, what=what):
+                self._engine_does(site, name, what)
+            case _:
+                self._engine_does(site, None, decision)
+
+    def _engine_does(self, site: _Site, name: str | None, what: Decision) -> None:
+        now, records = self.clock.now(), site.records
+        match what:
+            case Perform(step=step, number=number):
+                at_s = now + site.seats[name].engine.takes_s(step)
+                self._at(at_s, _COMPLETION, self._report, (site, name, number, step))
+            case Remember(number=number) if number:
+                self._at(now, _COMPLETION, self._written, (site, name, number))
             case FellAsleep():
-                records.sleeps[decision.reason.value] += 1
-                if decision.room_for:
-                    records.evicted_for[decision.room_for] += 1
+                records.sleeps[what.reason.value] += 1
+                if what.room_for:
+                    records.evicted_for[what.room_for] += 1
             case WakeEnded():
-                records.wakes += decision.succeeded
-                records.wake_failures += not decision.succeeded
+                records.wakes += what.succeeded
+                records.wake_failures += not what.succeeded
             case _:
                 pass
 
@@ -307,21 +364,23 @@ class WorldRun:
         if deadline_s is not None and deadline_s < site.timer_s:
             site.timer_s = deadline_s
             self._at(deadline_s, _EXPIRY, self._expire, site)
-        next_s = site.replica.next_event()
-        if next_s < site.replica_s:
-            site.replica_s = next_s
-            self._at(next_s, _COMPLETION, self._work, site)
+        for name, seat in site.seats.items():
+            next_s = seat.batch.next_event()
+            if next_s < seat.next_s:
+                seat.next_s = next_s
+                self._at(next_s, _COMPLETION, self._work, (site, name))
 
-    def _count_awake(self, site: _Site, *, awake: bool) -> None:
+    def _count_awake(self, site: _Site, seat: _Seat, *, awake: bool) -> None:
+        """Count how long engines are awake: of several, on average."""
         now = self.clock.now()
-        if awake == (site.awake_since_s is not None):
+        if awake == (seat.awake_since_s is not None):
             return
         if awake:
-            site.awake_since_s = now
+            seat.awake_since_s = now
             self._look_at_room()
-        elif site.awake_since_s is not None:
-            site.records.awake_s += now - site.awake_since_s
-            site.awake_since_s = None
+        elif seat.awake_since_s is not None:
+            site.records.awake_s += (now - seat.awake_since_s) / len(site.seats)
+            seat.awake_since_s = None
 
     def _look_at_room(self) -> None:
         occupants = self.ledger.occupants()

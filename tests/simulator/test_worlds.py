@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.model.world import WorldModel, WorldRun
+from simulator.model.world import WorldModel, WorldReplica, WorldRun
 from simulator.study.worlds import ModelTraffic, Turns, World, draw, simulate_world, sweep_world
 from simulator.traffic.distributions import Distribution
 from tornado_frontdoor.cli import worlds
@@ -207,3 +207,63 @@ def test_a_wrong_world_says_what_is_wrong_and_where(tmp_path, table, fault):
     path.write_text(f"{text}\n{table}\n")
     with pytest.raises(worlds.UsageError, match=fault):
         worlds.read_world(path)
+
+
+def test_replicas_on_gpus_of_their_own_wake_each_as_it_is_needed():
+    """One request wakes one; a crowd the other, too, as soon as its GPU's neighbour has left."""
+    room = RoomLimits(device_gib={0: 10.0, 1: 10.0}, stay_factor=1.0, max_turn_wait_s=30.0)
+    two = (WorldReplica("http://x", 2, (0,)), WorldReplica("http://y", 2, (1,)))
+    limits = AdmissionLimits(cap=3, queue=100, queue_timeout_s=600)
+    beside = replace(POLICY, devices=(1,))
+    comes_s = [30.0, *[100.0] * 5]
+    long = {"service_s": (1.0, *[60.0] * 5), "limits": limits, "replicas": two}
+    run = WorldRun(
+        [
+            model("several", comes_s, **long),
+            model("beside", [0.0], policy=beside),
+        ],
+        room,
+    )
+    run.run()
+    several, neighbour = run.records["several"], run.records["beside"]
+    assert several.waits_s[0] == 20.0
+    assert (several.ends["served"], several.wakes) == (6, 2)
+    assert neighbour.sleeps == {"room": 1}
+    assert neighbour.evicted_for == {"several at y": 1}
+    assert max(run.most_gib.values()) <= 10.0
+
+
+def test_a_file_with_replicas_that_sleep_is_a_world(tmp_path):
+    path = tmp_path / "world.toml"
+    path.write_text(
+        """
+[gpu]
+memory_gib = 80
+[upstreams.text]
+replicas = [
+  { url = "http://a:1", slots = 4, devices = [0] },
+  { url = "http://b:1", slots = 4, devices = [1] },
+]
+[upstreams.text.admission]
+cap = 7
+queue = 20
+queue_timeout_s = 60
+[upstreams.text.sleep]
+[upstreams.text.gpu]
+devices = [0]
+utilization = 0.9
+[models.text]
+upstream = "text"
+[traffic.text]
+rate = 0.05
+service = "exp:20"
+"""
+    )
+    world = worlds.read_world(path)
+    (one,) = world.models
+    assert [(each.name, each.slots, each.devices) for each in one.replicas] == [
+        ("http://a:1", 4, (0,)),
+        ("http://b:1", 4, (1,)),
+    ]
+    result = simulate_world(replace(world, duration_s=600.0, replications=1))
+    assert result.models["text"].served_share.mean == 1.0

@@ -23,7 +23,7 @@ from typing import Any
 from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
 from simulator.cli.service_options import service_of
-from simulator.model.world import WorldModel
+from simulator.model.world import WorldModel, WorldReplica
 from simulator.reports.world_text import sweep_text, world_document, world_text
 from simulator.study.worlds import ModelTraffic, World, simulate_world, sweep_world
 from simulator.traffic.access_log import read_access_log
@@ -118,9 +118,6 @@ def _known(key: str, table: Any, settings: Settings, faults: list[str]) -> bool:
         faults.append(f"{where} names no model of the file; there are {', '.join(settings.models)}")
     elif settings.upstreams[settings.models[key].upstream].sleep is None:
         faults.append(f"{where}: its upstream has no sleep table, so it takes no turns")
-    elif settings.upstreams[settings.models[key].upstream].replicas:
-        told = "simulate those without --world, by --replicas and --sleep"
-        faults.append(f"{where}: its upstream has replicas: {told}")
     if not isinstance(table, dict):
         faults.append(f"{where} is no table")
         return False
@@ -205,6 +202,9 @@ def _model(key: str, settings: Settings, table: Mapping[str, Any]) -> WorldModel
         service_s=(),
         slots=wanted.admission.slots if wanted.admission else None,
         slowdown=float(table.get("slowdown", 0.0)),
+        replicas=tuple(
+            WorldReplica(one.url, one.slots, wanted.devices_of(one.url)) for one in wanted.replicas
+        ),
     )
     times = {name: tuple(float(one) for one in table[name]) for name in _TRIPLES if name in table}
     return replace(model, **times)  # type: ignore[arg-type] # three of each
