@@ -62,7 +62,7 @@ def test_every_option_of_a_usage_line_is_described():
 def test_bash_completes_commands_options_and_files(tmp_path: Path):
     (tmp_path / "mine.toml").touch()
     assert bash("frontdoor se", tmp_path) == ["serve"]
-    assert bash("frontdoor wake --", tmp_path) == ["--admin", "--wait"]
+    assert bash("frontdoor wake --", tmp_path) == ["--replica", "--admin", "--wait"]
     assert bash("frontdoor simulate --qu", tmp_path) == ["--queue"]
     assert "mine.toml" in bash("frontdoor serve --config mi", tmp_path)
 

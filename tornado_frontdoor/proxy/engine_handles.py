@@ -116,6 +116,7 @@ class EngineHandles:
         several: bool = False,
     ) -> None:
         self._several = several
+        self._gone = False
         self._of: dict[str, EngineHandle] = {}
         for url, executor in executors.items():
             assert driver is not None
@@ -123,7 +124,8 @@ class EngineHandles:
             self._of[url] = EngineHandle(driver, executor, url, one_of_several=several)
 
     def __bool__(self) -> bool:
-        return bool(self._of)
+        """Whether there are any, and their gate is here."""
+        return bool(self._of) and not self._gone
 
     def __iter__(self) -> Iterator[EngineHandle]:
         return iter(self._of.values())
@@ -134,8 +136,8 @@ class EngineHandles:
         return next(iter(self), None)
 
     def at(self, url: str) -> EngineHandle | None:
-        """Return the one of an address."""
-        return self._of.get(url)
+        """Return the one of an address, while its gate is here."""
+        return None if self._gone else self._of.get(url)
 
     def targets(self, replica: str | None) -> list[EngineHandle]:
         """Return whom an operator means: all, or the one of an address; none: there is none."""
@@ -147,7 +149,7 @@ class EngineHandles:
             self._of[decision.replica].executor.command(decision.what)
             return
         first = self.first
-        if first is None:
+        if first is None or self._gone:
             pass  # the gate was given away meanwhile
         elif self._several and isinstance(decision, Changed):
             first.executor.tell_state(decision.state)
@@ -171,7 +173,8 @@ class EngineHandles:
                 one.orders.close()
 
     async def close(self) -> None:
-        """Stop."""
+        """Stop: nothing here moves any more, and what operators say is for the next to hear."""
+        self._gone = True
         self.close_orders()
         for one in self:
             await one.executor.close()

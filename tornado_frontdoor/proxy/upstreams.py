@@ -127,7 +127,7 @@ class Upstream:
     def engine(self) -> EngineExecutor | None:
         """Who carries out what the gate wants of its engine, the first of several; None: nobody."""
         first = self.sleepers.first
-        return None if first is None else first.executor
+        return first.executor if first is not None and self.sleepers else None
 
     @property
     def orders(self) -> StandingOrders | None:
@@ -359,10 +359,9 @@ class Upstream:
             await looks.close()
         health, self._health = self._health, None
         self.sleepers.close_orders()
-        sleepers, self.sleepers = self.sleepers, EngineHandles()
         if health is not None:
             await health.close()
-        await sleepers.close()
+        await self.sleepers.close()
 
     def drain(self) -> None:
         """Refuse the queues and all newcomers."""

@@ -1,6 +1,7 @@
 """Why an engine is as it is, what a request now would set going, and what keeps it from that."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from tornado_frontdoor.core.decisions import EngineState
@@ -23,11 +24,12 @@ _FULL = "would be refused: all places in its queue are taken"
 def explain(upstream: Upstream, since_s: float | None) -> dict[str, Any]:
     """Return what `GET /admin/explain/X` answers. Times are UTC, the latest comes last."""
     gate = upstream.keeper.gate
-    happenings = sorted(
+    happenings = [
         (time, f"{one.url}: {text}" if upstream.settings.replicas else text)
         for one in upstream.sleepers
         for time, text in one.executor.history
-    )
+    ]
+    happenings.sort(key=itemgetter(0))
     return {
         "upstream": upstream.settings.key,
         "state": upstream.state,

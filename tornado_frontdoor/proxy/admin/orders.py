@@ -29,7 +29,7 @@ class Unfit(Exception):  # noqa: N818 - said to an operator as it stands
 def order(verb: str, upstream: Upstream, query: Query, address: str) -> Document:
     """Carry out `pin`, `unpin`, `keep` or, where it has an end, `sleep`; for all or one replica."""
     key = upstream.settings.key
-    if not upstream.sleepers:
+    if upstream.orders is None:
         why = "has no sleep table"
         if upstream.settings.sleep is not None:
             why = "is in a cluster, where nobody keeps standing orders yet"
