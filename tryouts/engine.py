@@ -11,7 +11,7 @@ Usage:
   bin/tryout several FIRST SECOND [--model NAME]
   bin/tryout tune [--seconds S] [--traces DIR]
   bin/tryout model URL [--model NAME] [--slots N] [--batched N] [--drafts K]
-  bin/tryout foretell URL [--model NAME] [--rounds N]
+  bin/tryout foretell URL [--model NAME] [--rounds N] [--pace LIST]
   bin/tryout (-h | --help)
 
 `engine` puts a front door with cap 2 and a line of 2 before the engine at URL (vLLM, llama.cpp or
@@ -63,13 +63,15 @@ drafts the steps that answers take.
 
 `foretell` puts a front door with cap 2, 4 and 6 before a vLLM of at least 8 sequences, in turns, N
 rounds of a minute or so each; fits the log of cap 2 and holds those of 4 and 6 against it. A busy
-machine is not one engine: `--worker-extension-cls tryouts.vllm_pace.Pace` gives it a steady pace.
+machine is not one engine: started with `--worker-extension-cls tryouts.vllm_pace.Pace` it keeps the
+pace of LIST, e.g. 0.15,0.03,0.001: scheduler and HTTP are vLLM's, the arithmetic is time.
 
 Options:
   --slots N          Its --max-num-seqs. [default: 8]
   --batched N        Its --max-num-batched-tokens. [default: 2048]
   --drafts K         Drafts in a step, where it speculates. [default: 0]
-  --rounds N         Rounds of each cap. [default: 8]
+  --rounds N         Rounds of each cap. [default: 6]
+  --pace LIST        Seconds of an iteration alone, of a further sequence, of a prompt's token.
   --folder DIR       Where clients are installed and kept; else in a temporary folder.
   --only WORD        Only clients with this in their name.
   --write FILE       Where to write the table.
@@ -105,7 +107,7 @@ from tryouts.claude_code import try_claude_code
 from tryouts.clients import try_clients
 from tryouts.cooling import try_cooling
 from tryouts.engine_details import try_details
-from tryouts.foretold import try_foretold
+from tryouts.foretold import keep_pace, try_foretold
 from tryouts.llama import try_llama
 from tryouts.messages import try_messages
 from tryouts.several import try_several
@@ -275,6 +277,8 @@ def beside_the_simulator(arguments: Mapping[str, Any], url: str, model: str) -> 
         slots, budget, drafts = (int(arguments[f"--{name}"]) for name in SIZES)
         try_details(say, url, model, slots=slots, budget=budget, drafts=drafts)
     elif arguments["foretell"]:
+        if arguments["--pace"]:
+            keep_pace(say, url, arguments["--pace"])
         try_foretold(say, url, model, int(arguments["--rounds"]))
     else:
         seconds, traces = float(arguments["--seconds"]), arguments["--traces"]

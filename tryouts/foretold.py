@@ -25,7 +25,7 @@ from simulator.study.experiment import Plan
 Say = Callable[..., None]
 CAPS = (2, 4, 6)
 SLOTS, QUEUE, TIMEOUT_S = 8, 8, 30
-PROMPT_TOKENS, OUTPUT_TOKENS = (16, 96), (16, 80)
+PROMPT_TOKENS, OUTPUT_TOKENS = (16, 96), (4, 28)
 LOAD = 0.95
 """Of what the engine makes with four at once: enough to wait."""
 LOAD_FITTED = 0.8
@@ -96,6 +96,16 @@ def round_of(url: str, model: str, rate: float, seconds: float, seed: int) -> in
             pool.submit(ask, url, model, *sizes(rng))
             sent += 1
     return sent
+
+
+def keep_pace(say: Say, url: str, pace: str) -> None:
+    """Have an engine keep a pace, `ALONE,FURTHER,READING` in seconds; see `vllm_pace`."""
+    names = ("alone_s", "further_s", "reading_s")
+    body = {"method": "keep_pace", "kwargs": dict(zip(names, pace.split(","), strict=True))}
+    head = {"Content-Type": "application/json"}
+    request = Request(f"{url}/collective_rpc", json.dumps(body).encode(), head)
+    with urlopen(request, timeout=PATIENCE_S) as answer:
+        say(answer.read().decode())
 
 
 def try_foretold(say: Say, url: str, model: str, rounds: int) -> None:
