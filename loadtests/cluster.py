@@ -84,6 +84,7 @@ class RoamingReader(Caller):
             line = {
                 "sent_s": ended_s - seen.total_s,
                 "ended_s": ended_s,
+                "waited_s": seen.waited_s,
                 "door": self.door,
                 "kind": kind,
                 "outcome": seen.outcome,

@@ -331,9 +331,10 @@ class ClusterRun:
         lacks = histories.lacks(history, seen.began_s, end_s, CAP)
         seen.longest_lack_s = max((until_s - from_s for from_s, until_s in lacks), default=0.0)
         came_s = {one.request_id: one.came_s(self._epoch_s) for one in ended if one.request_id}
-        seen.late_s = histories.late_s(history, came_s, self._excused(seen, ended))
+        waited_s = {one.request_id: one.waited_s for one in ended}
+        seen.late_s = histories.late_s(history, came_s, waited_s, self._excused(seen, ended))
         path = self.folder / f"{seen.fault.replace(' ', '-')}.json"
-        path.write_text(json.dumps({"history": history, "came_s": came_s}))
+        path.write_text(json.dumps({"history": history, "came_s": came_s, "waited_s": waited_s}))
 
     def _excused(self, seen: FaultSeen, ended: list[EndedRequest]) -> Collection[str]:
         """Return those that were at a door in trouble while it was."""

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 LACK_S = 0.5
 """Slots that are free for less than this are between two requests, on a machine that is busy."""
-ORDER_S = 0.25
-"""Two requests that came no further apart may reach the gate in any order."""
+ORDER_S = 0.1
+"""Two requests that came no further apart may be let in in any order."""
 SAME_INSTANT_S = 0.05
 """Two that are let in at the same instant, at two doors, may reach the engine in any order."""
 STAMP_DIGITS = 12
@@ -42,6 +42,8 @@ class EndedRequest(NamedTuple):
 
     sent_s: float
     ended_s: float
+    waited_s: float
+    """As the owner of the gates has told it."""
     door: str
     kind: str
     outcome: str
@@ -113,10 +115,16 @@ def lacks(
 
 
 def late_s(
-    history: Iterable[Instant], came_s: Mapping[str, float], excused: Collection[str] = ()
+    history: Iterable[Instant],
+    came_s: Mapping[str, float],
+    waited_s: Mapping[str, float],
+    excused: Collection[str] = (),
 ) -> list[float]:
     """Return by how much each was late that reached an engine after one that came clearly later.
 
+    Order is that of arrival at the owner of the gates. Of the one that is late this was when it
+    was begun less what it waited there, at the latest; of the other one when its door had read its
+    head, at the earliest. So what a message takes on a machine that is busy is nobody's lateness.
     Those of the `excused` count neither as late nor as early.
     """
     latest_s, found = float("-inf"), []
@@ -127,8 +135,9 @@ def late_s(
             continue
         while recent and recent[0][0] <= one.at_s - SAME_INSTANT_S:
             latest_s = max(latest_s, recent.popleft()[1])
-        if came < latest_s - ORDER_S:
-            found.append(latest_s - came)
+        arrived_s = one.at_s - waited_s[one.started]
+        if arrived_s < latest_s - ORDER_S:
+            found.append(latest_s - arrived_s)
         recent.append((one.at_s, came))
     return found
 

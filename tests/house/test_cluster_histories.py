@@ -77,7 +77,18 @@ def test_who_came_clearly_earlier_and_was_let_in_later_is_out_of_order(
 ) -> None:
     came_s = {"a": 0.0, "b": 0.1, "c": 1.0, "d": 2.0}
     begun = [Instant(float(n), (1,), name) for n, name in enumerate(order)]
-    assert histories.late_s(begun, came_s, [*excused]) == pytest.approx(late)
+    waited_s = {one.started: one.at_s - came_s.get(one.started, 0.0) for one in begun}
+    assert histories.late_s(begun, came_s, waited_s, [*excused]) == pytest.approx(late)
+
+
+def test_who_reached_the_owner_late_was_late_by_no_fault_of_its_order() -> None:
+    came_s = {"early": 0.0, "late": 1.0}
+    begun = [Instant(5.0, (1,), "late"), Instant(6.0, (2,), "early")]
+
+    def late_s(early_waited_s: float) -> list[float]:
+        return histories.late_s(begun, came_s, {"late": 4.0, "early": early_waited_s})
+
+    assert (late_s(6.0), late_s(4.5)) == ([1.0], [])
 
 
 def test_who_is_let_in_at_the_same_instant_is_in_order() -> None:
@@ -85,7 +96,7 @@ def test_who_is_let_in_at_the_same_instant_is_in_order() -> None:
 
     def late_s(later_s: float) -> list[float]:
         begun = [Instant(5.0, (1,), "late"), Instant(5.0 + later_s, (2,), "early")]
-        return histories.late_s(begun, came_s)
+        return histories.late_s(begun, came_s, {"early": 5.0 + later_s, "late": 4.0})
 
     assert (late_s(0.002), late_s(0.1)) == ([], [1.0])
 
@@ -93,12 +104,12 @@ def test_who_is_let_in_at_the_same_instant_is_in_order() -> None:
 def test_a_request_came_when_its_door_had_read_its_head() -> None:
     def came_s(stamp_ms: int) -> float:
         request_id = f"{stamp_ms:012x}{'0' * 14}"
-        ended = EndedRequest(10.0, 12.0, "http://door", "served", "200", request_id)
+        ended = EndedRequest(10.0, 12.0, 1.0, "http://door", "served", "200", request_id)
         return ended.came_s(1000.0)
 
     assert came_s(1_010_500) == 10.5
     assert came_s(1_010_500 + 3_600_000) == 10.0  # its door's clock is an hour ahead
-    assert EndedRequest(10.0, 12.0, "http://door", "lost", "", "").came_s(1000.0) == 10.0
+    assert EndedRequest(10.0, 12.0, 1.0, "http://door", "lost", "", "").came_s(1000.0) == 10.0
 
 
 # Laws
