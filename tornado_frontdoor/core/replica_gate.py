@@ -16,8 +16,7 @@ Rule 2: to whoever asks for the upstream as a whole it is as that one is.
 Rule 3: what a driver is to do for one of them comes as `OfReplica`, and is reported with its name.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from tornado_frontdoor.core.admission import AdmissionEvent, AdmissionLimits
@@ -85,8 +84,7 @@ class ReplicaGate(Gate):
         self._used_s: dict[str, float] = {}
         self._shown = EngineState.UNKNOWN
         self._sleepers = {
-            name: Sleeper(name, nap, clock, partial(self._work_of, name))
-            for name, nap in naps.items()
+            name: Sleeper(name, nap, clock, self._worker_of(name)) for name, nap in naps.items()
         }
         self._names = {one.wake: name for name, one in self._sleepers.items()}
         for name in self._sleepers:
@@ -346,6 +344,9 @@ class ReplicaGate(Gate):
             return ()
         self._shown = state
         return (Changed(state),)
+
+    def _worker_of(self, name: str) -> Callable[[], Occupant]:
+        return lambda: self._work_of(name)
 
     def _work_of(self, name: str) -> Occupant:
         """Return what only the gate knows of one of its engines, for the ledger."""
