@@ -4,7 +4,6 @@ from simulator.traffic.workload import Timed
 from tornado_frontdoor.core.request import Ticket, TicketState
 
 _NEW = TicketState.NEW
-_NOBODY = Ticket()
 
 
 class Attempt(Ticket):
@@ -37,10 +36,7 @@ class Attempt(Ticket):
         self.terms = None
         self.request_id = ""
         self.caller = None
-
-    def __getattr__(self, name: str) -> object:
-        """Return what a ticket of nobody in particular has: called only for what was never set."""
-        return getattr(_NOBODY, name)
+        self.number = 0
 
     index: int
     """The request's number in the replication, from 0."""

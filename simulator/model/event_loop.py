@@ -13,6 +13,7 @@ The same calls give the same events in the same order from either driver, to the
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from heapq import heappop, heappush
+from math import inf
 from typing import Any, Protocol
 
 from simpy import Environment, Event
@@ -90,21 +91,21 @@ class HeapDriver:
     def run(self) -> None:
         """Carry out events until there are none."""
         heap, come = self._heap, self._come
+        heappush(heap, _NEVER)  # so that there is always a next one to compare with
         one: Timed | None = None
         for one in self._fed:
-            self._count = count = self._count + 1
-            at_s = one[0]
-            while heap:
-                due_s = heap[0][0]
-                if due_s >= at_s and (due_s > at_s or heap[0] > (at_s, _ARRIVAL, count)):
-                    break
+            at_s, count = one[0], self._count
+            while heap[0][0] < at_s:
+                self.time_s, _, _, do, what = heappop(heap)
+                do(what)
+            while heap[0][0] == at_s and heap[0] < (at_s, _ARRIVAL, count + 1):
                 self.time_s, _, _, do, what = heappop(heap)
                 do(what)
             self.time_s = at_s
             come(one)
         if one is not None:
             self._end()
-        while heap:
+        while heap[0] is not _NEVER:
             self.time_s, _, _, do, what = heappop(heap)
             do(what)
 
@@ -113,27 +114,25 @@ def _nothing(*_: object) -> None:
     """Do nothing."""
 
 
-class _World(Environment):
-    """An Environment that takes instants: `now + (at - now)` is not always `at`."""
-
-    def schedule_at(self, event: Event, order: int, at_s: float) -> None:
-        heappush(self._queue, (at_s, order, next(self._eid), event))  # type: ignore[misc]
+_NEVER = (inf, len(Order), 0, _nothing, None)
 
 
 class _Call(Event):
-    """An event that has succeeded from the start, as a Timeout has, and calls one function."""
+    """An event that has succeeded from the start, as a Timeout has, and calls one function.
+
+    Nobody waits for it, so it knows no environment.
+    """
+
+    _ok = True
 
     def __init__(
         self,
-        env: Environment,
         at_s: float,
         fire: list[Callable[[Any], None]],
         do: Callable[[Any], None],
         what: object,
     ) -> None:
-        self.env = env
         self.callbacks = fire  # SimPy takes the list away and does not change it
-        self._ok = True
         self._value = what
         self.at_s = at_s
         self.do = do
@@ -145,11 +144,16 @@ class _Call(Event):
 
 
 class SimpyDriver:
-    """Events of SimPy with one callback each: a third of the cost of a process per request."""
+    """Events of SimPy with one callback each: a third of the cost of a process per request.
+
+    They are put in at an instant, as `now + (at - now)` is not always `at`: past `schedule`.
+    """
 
     def __init__(self) -> None:
         self.time_s = 0.0
-        self._world = _World()
+        self._world = Environment()
+        self._queue: list[Any] = self._world._queue  # noqa: SLF001
+        self._next = self._world._eid.__next__  # noqa: SLF001
         self._firing: list[Callable[[Any], None]] = [self._fire]
         self._fed: Iterator[Timed] = iter(())
         self._come: Callable[[Any], None] = _nothing
@@ -162,15 +166,15 @@ class SimpyDriver:
 
     def at(self, at_s: float, order: int, do: Callable[[Any], None], what: object) -> None:
         """Call `do(what)` at the instant `at_s`, which is not in the past."""
-        world = self._world
-        world.schedule_at(_Call(world, at_s, self._firing, do, what), order, at_s)
+        call = _Call(at_s, self._firing, do, what)
+        heappush(self._queue, (at_s, order, self._next(), call))
 
     def feed(
         self, each: Iterable[Timed], do: Callable[[Any], None], end: Callable[[], None]
     ) -> None:
         """Call `do(one)` for each at the instant `one[0]`, as ARRIVAL; `end()` after the last."""
         self._fed, self._come, self._end = iter(each), do, end
-        self._arrival = _Call(self._world, 0.0, self._firing, self._arrived, None)
+        self._arrival = _Call(0.0, self._firing, self._arrived, None)
         self._following()
 
     def run(self) -> None:
@@ -190,7 +194,7 @@ class SimpyDriver:
         arrival = self._arrival
         assert arrival is not None
         arrival.again(one, self._firing)
-        self._world.schedule_at(arrival, _ARRIVAL, one[0])
+        heappush(self._queue, (one[0], _ARRIVAL, self._next(), arrival))
         return True
 
     def _fire(self, event: Any) -> None:

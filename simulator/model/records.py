@@ -141,6 +141,8 @@ class Records:
                 self.tokens.add(token_s)
         if self._each is not None:
             self.kept += self._keeps(self._each, attempt, token_s)
+        if self.by_key is not None:
+            self.by_key.served(attempt)
         if self._timed:
             self._note_end("served")
 

@@ -74,7 +74,8 @@ class SimulatedRun:
         self._add_latency = self.records.latencies.add
         self._warmup = scenario.warmup
         plain = scenario.always_has_slots and not scenario.terminating and scenario.each is None
-        self._record = None if plain else self.records.served
+        self._record = None if plain and not scenario.keys else self.records.served
+        self._goes_on = isinstance(scenario.arrivals, Closed) or scenario.tiers is not None
         self._retry = scenario.retry
         self._comes_back = scenario.retry.kind != "none"
         self._tells_patience = scenario.patience_told != "no"
@@ -206,16 +207,19 @@ class SimulatedRun:
         for decision in decisions:
             if type(decision) is Admit:
                 attempt: Any = decision.ticket
+                admitted_s, weight, flights = attempt.admitted_s, attempt.weight, self._flights
+                # As `Gauge.down` and `up`, without the calls: this is done for each request.
                 if attempt.queued:
-                    self._out_of_queue(attempt)
-                # As `Gauge.up`, without the call: this is done for each request.
-                flights, weight = self._flights, attempt.weight
+                    attempt.queued = False
+                    line = self._line
+                    line.height -= 1
+                    line.integral += admitted_s
                 flights.height = height = flights.height + weight
-                flights.integral -= weight * attempt.admitted_s
+                flights.integral -= weight * admitted_s
                 if height > flights.highest:  # noqa: PLR1730 - max() would cost more than all the rest
                     flights.highest = height
                 if self._always_has_slots:
-                    self._at(attempt.admitted_s + attempt.work, _COMPLETION, self._done, attempt)
+                    self._at(admitted_s + attempt.work, _COMPLETION, self._done, attempt)
                 else:
                     self._backend.start(attempt)
                 if self._hang_up:
@@ -307,10 +311,13 @@ class SimulatedRun:
             self._add_latency(now - attempt.first_s)
             if self._record is not None:
                 self._record(attempt)
-            if self.records.by_key is not None:
-                self.records.by_key.served(attempt)
         if decisions:
             self._obey(decisions)
+        if self._goes_on:
+            self._go_on(attempt)
+
+    def _go_on(self, attempt: Attempt) -> None:
+        """Let its client think, or idleness begin."""
         if self._clients is not None:
             self._think(self._client_of.pop(attempt.index))
         if self._engine is not None:

@@ -34,28 +34,28 @@ _LET_TIME_PASS = "self._let_time_pass(now, events)"
 _LEAVE = "del self._queue[ticket.number]"
 
 _EIGHTEEN = {
-    "barging": Patch("arrive", "and not self._queue and", "and"),
+    "barging": Patch("arrive", "if not queue and (", "if ("),
     "zombie": Patch("finish", _LEAVE),
     "late time-out": Patch("_expire_until", "> now", ">= now"),
     "head-only expiry": Patch("_expire_until", "now, events)", "now, events); return"),
     "grant before expiry": Patch(
         "_let_time_pass", _EXPIRE_UNTIL, f"{_GRANT}; {_EXPIRE_UNTIL}; return"
     ),
-    "cost ignored": Patch("_grant", "self._fits(ticket.weight)", "self._fits(1)"),
+    "cost ignored": Patch("_grant", "weight = ticket.weight", "weight = 1"),
     "small one passes": Patch(
         "_grant",
         "next(iter(queue.values()))",
         "min(queue.values(), key=lambda waiter: not self._fits(waiter.weight))",
     ),
     "one grant per event": Patch(
-        "_grant", "arrived_s, paused_s)))", "arrived_s, paused_s))); return"
+        "_grant", "arrived_s, paused_s))", "arrived_s, paused_s)); return"
     ),
     "place needed for a direct grant": Patch(
-        "arrive", "not self._queue and", "not self._queue and self.limits.queue and"
+        "arrive", "if not queue and (", "if not queue and self.limits.queue and ("
     ),
-    "pause leaks": Patch("_grant", "if self._paused:", "if False:"),
+    "pause leaks": Patch("_fits", "if self._paused or", "if"),
     "leaving the queue frees a slot": Patch("finish", _LEAVE, f"{_LEAVE}; self._used -= 1"),
-    "finish keeps a slot": Patch("_give_back", "-= ticket.weight", "-= ticket.weight - 1"),
+    "finish keeps a slot": Patch("finish", "-= ticket.weight", "-= ticket.weight - 1"),
     "double release": Patch("finish", "ticket.state = _GONE"),
     "stuck head": Patch("change_limits", "if waiter.weight > heaviest", "if False"),
     "a shorter queue evicts the oldest": Patch(
@@ -72,9 +72,9 @@ _EIGHTEEN = {
 _SEVEN = {
     "last come, first served": Patch("_grant", "iter(queue", "reversed(queue"),
     "freed slot not handed on": Patch("finish", "self._free(now)", "_NOTHING"),
-    "one over the cap": Patch("_fits", "weight > self._cap", "weight > self._cap + 1"),
+    "one over the cap": Patch("arrive", "weight <= self._cap if", "weight <= self._cap + 1 if"),
     "a tie goes to the limit": Patch("_expire_before", ">= now", "> now"),
-    "queue one too deep": Patch("arrive", "< self._places()", "<= self._places()"),
+    "queue one too deep": Patch("arrive", "elif len(queue) <", "elif len(queue) <="),
     "only the head can leave": Patch(
         "finish", _LEAVE, f"if next(iter(self._queue)) == ticket.number: {_LEAVE}"
     ),
@@ -82,17 +82,19 @@ _SEVEN = {
 }
 _OURS = {
     "paused_s always 0": Patch("_grant", "self._paused_total_s - ticket.paused_mark_s", "0.0"),
-    "heavy newcomer counted as one": Patch(
-        "_let_in", "self._used += ticket.weight", "self._used += 1"
-    ),
-    "too heavy blocks the queue": Patch("arrive", "elif weight > heaviest:", "elif False:"),
-    "admitted while paused": Patch("arrive", "not self._paused and ", ""),
-    "paused time of others counts": Patch("arrive", "self._paused_s(now)", "self._paused_total_s"),
+    "heavy newcomer counted as one": Patch("arrive", "self._used += weight", "self._used += 1"),
+    "too heavy blocks the queue": Patch("_bar", "weight > self._heaviest", "False"),
+    "admitted while paused": Patch("_look", "self._paused or", ""),
+    "paused time of others counts": Patch("_joined", "self._paused_s(now)", "self._paused_total_s"),
     "awake clock runs while paused": Patch(
         "_awake_s", "(self._paused_since_s if self._paused else now)", "now"
     ),
-    "a paused queue is a short one": Patch("_places", " + max(0, self._cap - self._used)", ""),
-    "a paused queue is a long one": Patch("_places", "max(0, self._cap - self._used)", "self._cap"),
+    "a paused queue is a short one": Patch("_places_for", " + max(0, self._cap - self._used)", ""),
+    "a paused queue is a long one": Patch(
+        "_places_for", "max(0, self._cap - self._used)", "self._cap"
+    ),
+    "a pause is not looked at": Patch("pause", "self._look()"),
+    "the plain way for each weight": Patch("_grant", "if plain else", "if True else"),
     "pause again starts anew": Patch("pause", "if not self._paused:", "if True:"),
     "first pause limit stays": Patch(
         "_promise", "_pause_limit_s = limit_s", "_pause_limit_s = min(self._pause_limit_s, limit_s)"
@@ -111,6 +113,7 @@ _OURS = {
     "resume forgets a shorter limit": Patch("resume", f"{_EXPIRE_BEFORE}  # a", "pass  # a"),
     "resume lets nobody in": Patch("resume", _GRANT),
     "late timer admits the overdue": Patch("_free", _EXPIRE_BEFORE),
+    "time is not let pass": Patch("arrive", "now >= self._quiet_until_s", "False"),
     "expiry of a heavy head frees nobody": Patch(
         "expire", _LET_TIME_PASS, f"{_COOL_UNTIL}; {_EXPIRE_UNTIL}"
     ),
@@ -118,7 +121,8 @@ _OURS = {
     "new limits come after a limit": Patch("change_limits", _EXPIRE_BEFORE, _EXPIRE_UNTIL),
     "new limits forgive the overdue": Patch("change_limits", _EXPIRE_BEFORE),
     "drain keeps the queue": Patch("drain", "lambda _: True", "lambda _: False"),
-    "drain admits newcomers": Patch("arrive", "if self._draining:", "if False:"),
+    "drain admits newcomers": Patch("_bar", "if self._draining:", "if False:"),
+    "a drain is not looked at": Patch("drain", "self._look()"),
     "drain from the tail": Patch(
         "dismiss", "self._queue.values()", "[*self._queue.values()][::-1]"
     ),
@@ -151,7 +155,7 @@ _COOLING = {
     "cooling ends at once": Patch("_cool_s", " + self.limits.cooling_limit_s", ""),
     "a cool slot waits for an arrival": Patch("next_deadline", "if self._cooling:", "if False:"),
     "the engine's sign is not heard": Patch("finish", "self._let_go(ticket)"),
-    "a sign frees one slot": Patch("_let_go", "self._give_back(ticket)", "self._used -= 1"),
+    "a sign frees one slot": Patch("_let_go", "self._used -= ticket.weight", "self._used -= 1"),
     "a slot is freed twice": Patch("_cool_until", "ticket.state = _GONE"),
     "cooling ends in silence": Patch("_cool_until", "events.append(Cooled(ticket))"),
     "one slot cools at a time": Patch("_cool_until", "while cooling and", "if cooling and"),
@@ -171,11 +175,13 @@ _COOLING = {
 }
 
 _KEPT = {
-    "a kept place is for everybody": Patch("_kept_from", "return kept", "return 0"),
-    "a place is kept while paused": Patch("_kept_from", "if self._paused:", "if False:"),
-    "one kept place too many": Patch("_kept_from", "return kept", "return kept + 1"),
+    "a kept place is for everybody": Patch("arrive", "queue - kept", "queue"),
+    "a place is kept while paused": Patch(
+        "_places_for", "return places if", "places -= kept; return places if"
+    ),
+    "one kept place too many": Patch("arrive", "queue - kept", "queue - kept - 1"),
     "a slot is kept too": Patch(
-        "arrive", "and self._fits(weight)", "and self._fits(weight + kept)"
+        "arrive", "weight <= self._cap if", "weight + kept <= self._cap if"
     ),
 }
 

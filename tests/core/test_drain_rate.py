@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tornado_frontdoor.core.clock import ManualClock
 from tornado_frontdoor.core.decisions import Outcome
+from tornado_frontdoor.core.drain_rate import DrainRate
 from tornado_frontdoor.core.gate import AdmissionLimits, Gate
 from tornado_frontdoor.core.request import Ticket, UpstreamKey
-from tornado_frontdoor.core.retry_after import DrainRate
 
 
 def test_nothing_seen_yet_means_a_second_for_each_slot() -> None:

@@ -18,7 +18,7 @@ SOURCES = sorted(
 )
 LONGEST_MODULE = 400
 LONGER = {
-    "admission.py": 500,
+    "admission.py": 535,
     "invariants.py": 440,
     "machine.py": 900,
     "gate.py": 560,

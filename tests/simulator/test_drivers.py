@@ -11,14 +11,17 @@ from scenes import EXP_2, scene
 
 from simulator.model.attempt import Attempt
 from simulator.model.event_loop import DRIVERS, Order
+from simulator.model.run import new_gate
 from simulator.model.scenario import Tiers
 from simulator.study.experiment import Plan, observe
 from simulator.traffic.distributions import NEVER, Distribution
 from simulator.traffic.retries import NO_RETRY, Retry
 from simulator.traffic.service import Rows, Service
+from simulator.traffic.streams import Streams
 from simulator.traffic.workload import Closed, Renewal, Replay
+from tornado_frontdoor.core.decisions import Outcome
 from tornado_frontdoor.core.limits import COOLING_LIMIT_S
-from tornado_frontdoor.core.request import Ticket
+from tornado_frontdoor.core.request import Ticket, TicketState
 
 EVENTS = st.lists(
     st.tuples(st.sampled_from([0.0, 0.1, 0.1 + 0.2, 0.3, 1.0]), st.sampled_from(Order)),
@@ -135,13 +138,22 @@ def test_steady_streams_are_the_same_in_both_drivers_and_keep_the_laws(name):
     assert first[0].metrics() == second[0].metrics()
 
 
-def test_attempt_has_what_a_ticket_has():
-    attempt = Attempt((0.0, 1.0, 0.0, inf, 2), 7)
-    ticket = Ticket(2)
-    for name in Ticket.__slots__:
-        assert getattr(attempt, name) == getattr(ticket, name), name
-    with pytest.raises(AttributeError):
-        _ = attempt.colour
+def test_attempt_is_at_a_gate_what_a_ticket_is():
+    seen = []
+    for ticket in (Attempt((0.0, 1.0, 0.0, inf, 2), 7), Ticket(2)):
+        assert repr(ticket) == "<Ticket 0 weight=2 NEW>"
+        loop = DRIVERS["heap"]()
+        gate = new_gate(scene(cap=2), loop, Streams(1, 0))
+        first = Ticket(2)
+        gate.arrive(first)
+        gate.arrive(ticket)
+        assert ticket.state is TicketState.QUEUED
+        gate.finish(first, Outcome.SERVED)
+        gate.cool(ticket, Outcome.CLIENT_GONE_STREAMING)
+        gate.finish(ticket, Outcome.CLIENT_GONE_STREAMING)
+        names = set(Ticket.__slots__) - {"paused_s"}  # of one that expired or left the queue
+        seen.append({name: getattr(ticket, name) for name in names})
+    assert seen[0] == seen[1]
 
 
 def test_fluid_replica_and_free_slots_are_the_same_engine():

@@ -42,6 +42,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from tornado_frontdoor.core.decisions import AdmissionEvent, Admit, Cooled, Reason, Rejected
+from tornado_frontdoor.core.drain_rate import DrainRate
 from tornado_frontdoor.core.fair_share import FairShare
 from tornado_frontdoor.core.limits import AdmissionLimits
 from tornado_frontdoor.core.replicas import Replicas
@@ -56,7 +57,6 @@ _COOLING = TicketState.COOLING
 _GONE = TicketState.GONE
 
 _NOTHING: tuple[AdmissionEvent, ...] = ()
-_new = tuple.__new__  # an `Admit` without the call of its constructor, made for each request
 
 
 class AdmissionController:
@@ -84,7 +84,9 @@ class AdmissionController:
         self._quiet_until_s = -inf  # nobody's limit is earlier: they come in order, head first
         self._changed_s = 0.0
         self._fair: FairShare | None = None
+        self.drain_rate = DrainRate()
         self.duplicate_finishes = 0
+        self.turned_away = 0
         self._take(limits)
 
     def __repr__(self) -> str:
@@ -173,33 +175,37 @@ class AdmissionController:
         if ticket.state is not _NEW:
             raise TicketError(f"{ticket!r} has arrived before")
         events: list[AdmissionEvent] = []
-        if self._queue or self._cooling:
+        queue = self._queue
+        if (queue and (now >= self._quiet_until_s or self._used < self._cap)) or self._cooling:
             self._let_time_pass(now, events)
-        self._arrivals += 1
-        ticket.number = self._arrivals
+        ticket.number = self._arrivals = self._arrivals + 1
         ticket.arrived_s = now - waited_s
         weight = ticket.weight
-        heaviest = self._cap if self._replicas is None else self._heaviest
-        if self._draining:
-            self._reject(ticket, Reason.DRAINING, events)
-        elif barred is not None:
-            self._reject(ticket, barred, events)
-        elif weight > heaviest:
-            # It could never run, so it must not stand at the head and block everyone behind it.
-            self._reject(ticket, Reason.BAD_REQUEST, events)
-        elif not self._paused and not self._queue and self._fits(weight):
-            self._let_in(ticket, now)
-            events.append(_new(Admit, (ticket, waited_s, 0.0)))
-        elif len(self._queue) < self._places() - self._kept_from(ticket, kept, now):
+        plain = self._plain and barred is None and weight <= self._cap
+        if not plain:
+            barred = self._bar(weight, barred)
+            if barred is not None:
+                self._reject(ticket, barred, events)
+                return events
+        if not queue and (self._used + weight <= self._cap if plain else self._fits(weight)):
+            ticket.state = _IN_FLIGHT
+            ticket.admitted_s = self._changed_s = now
+            self._used += weight
+            if not plain:
+                self._place(ticket)
+            events.append(Admit(ticket, waited_s, 0.0))
+        elif len(queue) < (
+            self.limits.queue - kept if plain else self._places_for(ticket, kept, now)
+        ):
             ticket.state = _QUEUED
             if waited_s or self._promises_differ:
                 self._quiet_until_s = -inf
-            ticket.awake_mark_s = self._awake_s(now) - waited_s
-            ticket.paused_mark_s = self._paused_s(now)
-            ticket.promised_s = self._pause_limit_s if self._paused else 0.0
-            self._queue[ticket.number] = ticket
-            if self._fair is not None:  # it may be next, and fit where another does not
-                self._grant(now, events)
+            ticket.awake_mark_s = now - self._paused_total_s - waited_s
+            ticket.paused_mark_s = self._paused_total_s
+            ticket.promised_s = 0.0
+            queue[ticket.number] = ticket
+            if not plain:
+                self._joined(ticket, now, waited_s, events)
         else:
             self._reject(ticket, Reason.QUEUE_FULL, events)
         return events
@@ -222,9 +228,13 @@ class AdmissionController:
         """End a ticket, wherever it is; returns whom that lets in."""
         state = ticket.state
         if state is _IN_FLIGHT:
-            self._give_back(ticket)
+            full = (self._used >= self._cap or self._queue) and not self._paused
+            full_s = now - self._changed_s if full else None  # as `full_for_s`, without the call
+            self.drain_rate.observe(now - ticket.admitted_s, full_s)
+            self._used -= ticket.weight
             self._changed_s = now
-            assert self._used >= 0
+            if not self._plain:
+                self._give_back(ticket)
         elif state is _QUEUED:
             del self._queue[ticket.number]
             ticket.paused_s = self._paused_s(now) - ticket.paused_mark_s
@@ -247,6 +257,7 @@ class AdmissionController:
             return _NOTHING
         if ticket.state is not _IN_FLIGHT:
             return self.finish(ticket, now)
+        self.drain_rate.observe(now - ticket.admitted_s, self.full_for_s(now))
         ticket.state = _COOLING
         ticket.cooling_since_s = now
         self._cooling[ticket.number] = ticket
@@ -271,6 +282,7 @@ class AdmissionController:
         self._expire_before(now, events)  # by the clock that ran until now
         if not self._paused:
             self._paused = True
+            self._look()
             self._paused_since_s = now
         self._promise(limit_s)
         self._quiet_until_s = -inf
@@ -287,6 +299,7 @@ class AdmissionController:
         self._paused_total_s += now - self._paused_since_s
         self._changed_s = now
         self._paused = False
+        self._look()
         self._quiet_until_s = -inf
         self._expire_before(now, events)  # a shorter queue_timeout_s may have come meanwhile
         self._grant(now, events)
@@ -304,6 +317,7 @@ class AdmissionController:
     def drain(self, now: float) -> Sequence[AdmissionEvent]:
         """Refuse the queue and every newcomer from now on; those in flight run to their end."""
         self._draining = True
+        self._look()
         return self.dismiss(lambda _: True, Reason.DRAINING, now)
 
     def change_limits(self, limits: AdmissionLimits, now: float) -> Sequence[AdmissionEvent]:
@@ -329,22 +343,27 @@ class AdmissionController:
         """The greatest weight that can ever run."""
         return self._cap if self._replicas is None else min(self._cap, self._replicas.heaviest)
 
+    def _bar(self, weight: int, barred: Reason | None) -> Reason | None:
+        """Return why one of that weight is not let in at all, if so."""
+        if self._draining:
+            return Reason.DRAINING
+        if barred is None and weight > self._heaviest:
+            # It could never run, so it must not stand at the head and block everyone behind it.
+            return Reason.BAD_REQUEST
+        return barred
+
     def _fits(self, weight: int) -> bool:
-        if self._used + weight > self._cap:
+        if self._paused or self._used + weight > self._cap:
             return False
         return self._replicas is None or self._replicas.has_room(weight)
 
-    def _let_in(self, ticket: Ticket, now: float) -> None:
-        ticket.state = _IN_FLIGHT
-        ticket.admitted_s = self._changed_s = now
-        self._used += ticket.weight
+    def _place(self, ticket: Ticket) -> None:
         if self._replicas is not None:
             self._replicas.place(ticket)
         if self._fair is not None:
             self._fair.holds(ticket)
 
     def _give_back(self, ticket: Ticket) -> None:
-        self._used -= ticket.weight
         if self._replicas is not None:
             self._replicas.give_back(ticket)
         if self._fair is not None:
@@ -356,28 +375,42 @@ class AdmissionController:
         self._cap: float = inf if limits.cap is None else limits.cap
         if limits.fair_share is (self._fair is None):
             self._fair = FairShare() if limits.fair_share else None
+        self._look()
 
-    def _kept_from(self, ticket: Ticket, kept: int, now: float) -> int:
-        """Return how many of the last places a newcomer may not take."""
+    def _joined(
+        self, ticket: Ticket, now: float, waited_s: float, events: list[AdmissionEvent]
+    ) -> None:
         if self._paused:
-            return 0
-        if self._fair is None:
-            return kept
-        others = self._fair.kept_from(ticket, self._queue.values(), now)
-        return 0 if others is None else max(kept, others)
+            ticket.awake_mark_s = self._awake_s(now) - waited_s
+            ticket.paused_mark_s = self._paused_s(now)
+            ticket.promised_s = self._pause_limit_s
+        if self._fair is not None:  # it may be next, and fit where another does not
+            self._grant(now, events)
 
-    def _places(self) -> float:
-        """Return how many tickets may wait now: the slots that nobody can have are places too."""
-        if not self._paused or self._cap == inf:
-            return self.limits.queue
-        return self.limits.queue + max(0, self._cap - self._used)
+    def _places_for(self, newcomer: Ticket, kept: int, now: float) -> float:
+        """Return how many may wait when a newcomer is to be the last: some places are others'."""
+        places = self.limits.queue
+        if self._paused:  # the slots that nobody can have are places too
+            return places if self._cap == inf else places + max(0, self._cap - self._used)
+        if self._fair is not None:
+            others = self._fair.kept_from(newcomer, self._queue.values(), now)
+            kept = 0 if others is None else max(kept, others)
+        return places - kept
+
+    def _look(self) -> None:
+        """Note whether nothing but the cap and the places decides: then nothing else is asked."""
+        self._plain = not (
+            self._paused or self._draining or self._replicas is not None or self._fair is not None
+        )
 
     def _reject(self, ticket: Ticket, reason: Reason, events: list[AdmissionEvent]) -> None:
+        self.turned_away += 1
         ticket.state = _GONE
         events.append(Rejected(ticket, reason))
 
     def _let_go(self, ticket: Ticket) -> None:
         del self._cooling[ticket.number]
+        self._used -= ticket.weight
         self._give_back(ticket)
         self._used_cooling -= ticket.weight
         assert self._used_cooling >= 0
@@ -396,8 +429,10 @@ class AdmissionController:
         events: list[AdmissionEvent] = []
         if self._cooling:
             self._cool_until(now, events)
-        self._expire_before(now, events)
-        self._grant(now, events)
+        if now > self._quiet_until_s:
+            self._expire_before(now, events)
+        if self._used < self._cap:
+            self._grant(now, events)
         return events
 
     def _cool_until(self, now: float, events: list[AdmissionEvent]) -> bool:
@@ -412,18 +447,20 @@ class AdmissionController:
 
     def _grant(self, now: float, events: list[AdmissionEvent]) -> None:
         """Let the queue in, head first, until the head does not fit. Nobody overtakes it."""
-        if self._paused:
-            return
-        queue = self._queue
+        queue, plain, fair = self._queue, self._plain, self._fair
         while queue and self._used < self._cap:
-            fair = self._fair
             ticket = next(iter(queue.values())) if fair is None else fair.next_of(queue.values())
-            if not self._fits(ticket.weight):
+            weight = ticket.weight
+            if self._used + weight > self._cap if plain else not self._fits(weight):
                 return
             del queue[ticket.number]
-            self._let_in(ticket, now)
+            ticket.state = _IN_FLIGHT
+            ticket.admitted_s = self._changed_s = now
+            self._used += weight
+            if not plain:
+                self._place(ticket)
             paused_s = self._paused_total_s - ticket.paused_mark_s
-            events.append(_new(Admit, (ticket, now - ticket.arrived_s, paused_s)))
+            events.append(Admit(ticket, now - ticket.arrived_s, paused_s))
 
     def _expire_until(self, now: float, events: list[AdmissionEvent]) -> None:
         """Turn away those whose limit is now or has passed."""

@@ -23,6 +23,7 @@ from tornado_frontdoor.core.decisions import (
     RoomDecided,
     SleepDepth,
 )
+from tornado_frontdoor.core.drain_rate import ENDS_KNOWN
 from tornado_frontdoor.core.gate_reader import GateReader
 from tornado_frontdoor.core.gpu_occupant import Occupant
 from tornado_frontdoor.core.limits import AdmissionLimits
@@ -35,7 +36,7 @@ from tornado_frontdoor.core.refusals import (
 )
 from tornado_frontdoor.core.replicas import Engines, Replicas, could_not_connect
 from tornado_frontdoor.core.request import Ticket, TicketState, UpstreamKey, WakeTerms
-from tornado_frontdoor.core.retry_after import ENDS_KNOWN, DrainRate, WakeEstimates
+from tornado_frontdoor.core.retry_after import WakeEstimates
 from tornado_frontdoor.core.return_book import Randomness, ReturnBook
 from tornado_frontdoor.core.sleep_config import GateError, SleepConfig
 from tornado_frontdoor.core.sleeper import Sleeper
@@ -72,9 +73,9 @@ class Gate(GateReader):
     ) -> None:
         self.key = key
         self._clock = clock
+        self._now = clock.now  # bound once: it is read in each call
         self.replicas = replicas
         self._admission = AdmissionController(limits, replicas)
-        self._drain_rate = DrainRate()
         self._returns = ReturnBook(rng)
         self._due = self._returns.due
         self._wake: WakeStateMachine | None = None
@@ -95,18 +96,21 @@ class Gate(GateReader):
 
     def arrive(self, ticket: Ticket, waited_s: float = 0.0) -> Sequence[Decision]:
         """Admit, refuse, or let it wait, undecided; `waited_s`: before, at an earlier owner."""
-        now = self._clock.now()
-        terms = ticket.terms
+        now = self._now()
+        terms, caller, bar = ticket.terms, ticket.caller, None
         counts = terms is None or terms.counts
         if counts:
             self._last_request_s = now
         kept = self._kept_from(ticket, now) if self._due else 0
-        caller = ticket.caller
-        bar = None
         if caller is not None and caller.patience_s < inf:
             bar = self._bar_of_patience(ticket, caller.patience_s, kept, now)
         if self._wake is None:
-            return self._decide(self._admission.arrive(ticket, now, waited_s, bar, kept), now)
+            admission = self._admission
+            turned_away = admission.turned_away
+            moves = admission.arrive(ticket, now, waited_s, bar, kept)
+            if admission.turned_away == turned_away:
+                return moves  # type: ignore[return-value] # none is Rejected
+            return self._decide(moves, now)
         closed = self._close(now)  # first: whom that bars is not let in
         bar = self._bar(terms) or bar
         moves = [*closed, *self._admission.arrive(ticket, now, waited_s, bar, kept)]
@@ -117,7 +121,7 @@ class Gate(GateReader):
 
     def adopt(self, ticket: Ticket) -> Sequence[Decision]:
         """Take over a ticket that is in flight already, whatever the cap and the engine's state."""
-        now = self._clock.now()
+        now = self._now()
         self._last_request_s = now
         self._admission.adopt(ticket, now)
         return () if self._wake is None else self._settle(self._wake, (), (), now)
@@ -128,16 +132,21 @@ class Gate(GateReader):
         `outcome` says how it ended; admission treats all ends alike, which is the point. For a
         ticket that cools this is the sign that its engine has let go of it.
         """
-        now = self._clock.now()
+        now = self._now()
+        state = ticket.state
+        if state is not _COOLING and (ticket.terms is None or ticket.terms.counts):
+            self._last_request_s = now
         if self._wake is None:
-            if ticket.state is not _COOLING:
-                self._observe(ticket, now)
-            moves = self._admission.finish(ticket, now)
-            return self._decide(moves, now) if moves else ()
-        if ticket.state is _COOLING:
+            admission = self._admission
+            turned_away = admission.turned_away
+            moves = admission.finish(ticket, now)
+            if admission.turned_away == turned_away:
+                return moves  # type: ignore[return-value] # none is Rejected
+            return self._decide(moves, now)
+        if state is _COOLING:
             moves = [*self._close(now), *self._admission.finish(ticket, now)]
             return self._settle(self._wake, moves, (), now)
-        served = self._observe(ticket, now)
+        served = state is _IN_FLIGHT
         moves = [*self._close(now), *self._admission.finish(ticket, now)]
         return self._ended(moves, ticket, outcome, now, served=served)
 
@@ -146,14 +155,16 @@ class Gate(GateReader):
 
         It keeps its slots until `finish` or, where no sign comes, until `Cooled`.
         """
-        now = self._clock.now()
-        served = self._observe(ticket, now)
+        now = self._now()
+        if ticket.terms is None or ticket.terms.counts:
+            self._last_request_s = now
+        served = ticket.state is _IN_FLIGHT
         moves = [*self._close(now), *self._admission.cool(ticket, now)]
         return self._ended(moves, ticket, outcome, now, served=served)
 
     def expire(self) -> Sequence[Decision]:
         """Refuse those whose limit has come, and begin what idleness or a timer asks for."""
-        now = self._clock.now()
+        now = self._now()
         moves = [*self._close(now), *self._admission.expire(now)]
         if self._wake is None:
             return self._decide(moves, now)
@@ -164,7 +175,7 @@ class Gate(GateReader):
 
     def drain(self) -> Sequence[Decision]:
         """Refuse the queue and all newcomers; those in flight run to their end."""
-        now = self._clock.now()
+        now = self._now()
         moves = self._admission.drain(now)
         return self._joined(moves, self._wake.drain(now) if self._wake else (), now)
 
@@ -175,7 +186,7 @@ class Gate(GateReader):
 
         Whether an engine can sleep at all does not change: that takes a new gate.
         """
-        now = self._clock.now()
+        now = self._now()
         moves = self._admission.change_limits(limits, now)
         if self._wake is not None and wake is not None:
             self._wake.change_policy(wake)
@@ -183,7 +194,7 @@ class Gate(GateReader):
 
     def change_policies(self, policies: Mapping[str, SleepPolicy]) -> Sequence[Decision]:
         """Put another policy in force for each engine that sleeps; transitions go on as begun."""
-        now = self._clock.now()
+        now = self._now()
         for policy in policies.values():
             self._sleeper.wake.change_policy(policy)
         return self._joined((), (), now)
@@ -192,13 +203,13 @@ class Gate(GateReader):
 
     def engine_seen(self, name: str, *, up: bool, why: str = "") -> Sequence[Decision]:
         """Take that an engine has answered, or why it cannot be used: nobody is sent there then."""
-        now = self._clock.now()
+        now = self._now()
         self._several().seen(name, now, up=up, why=why)
         return self._match_replicas(now)
 
     def drain_engine(self, name: str, *, undo: bool = False) -> Sequence[Decision]:
         """Send nobody new to one of the engines, or send them again; who is on it stays."""
-        now = self._clock.now()
+        now = self._now()
         self._several().drain(name, undo=undo)
         return self._match_replicas(now)
 
@@ -208,7 +219,7 @@ class Gate(GateReader):
 
     def change_engines(self, engines: Engines) -> Sequence[Decision]:
         """Have other engines from now on; who is on one that goes stays on it to the end."""
-        now = self._clock.now()
+        now = self._now()
         self._several().change(engines, now)
         return self._match_replicas(now)
 
@@ -216,7 +227,7 @@ class Gate(GateReader):
 
     def report(self, report: Report, replica: str | None = None) -> Sequence[Decision]:
         """Take what came of a `Perform`."""
-        now = self._clock.now()
+        now = self._now()
         wake = self._named(replica).wake
         return self._settle(wake, (), wake.report(report, now), now)
 
@@ -225,25 +236,25 @@ class Gate(GateReader):
 
         What was decided may be another thing again by now: what stands there counts.
         """
-        now = self._clock.now()
+        now = self._now()
         one = self._named(replica)
         return self._settle(one.wake, (), one.seat.hear(now), now)
 
     def suspect(self, replica: str | None = None) -> Sequence[Decision]:
         """Look at the engine: it refused a request as one that sleeps does."""
-        now = self._clock.now()
+        now = self._now()
         wake = self._named(replica).wake
         return self._settle(wake, (), wake.suspect(now), now)
 
     def believe(self, replica: str | None = None) -> Sequence[Decision]:
         """Take an operator's word that the engine's answers are good as they are now."""
-        now = self._clock.now()
+        now = self._now()
         wake = self._named(replica).wake
         return self._settle(wake, (), wake.believe(now), now)
 
     def measured(self, gib: float, replica: str | None = None) -> Sequence[Decision]:
         """Take what the engine was just seen to take of each of its GPUs, at rest."""
-        now = self._clock.now()
+        now = self._now()
         one = self._named(replica)
         orders = one.seat.measured(gib)
         return self._settle(one.wake, (), orders, now)
@@ -254,19 +265,19 @@ class Gate(GateReader):
         Call it before that request's `finish`: then its slot is given to nobody else, and it can
         `arrive` again to wait for the engine.
         """
-        now = self._clock.now()
+        now = self._now()
         wake = self._named(replica).wake
         return self._settle(wake, (), wake.lost(now, could_not_connect(why)), now)
 
     def wake_now(self, by: str = "an operator", replica: str | None = None) -> Sequence[Decision]:
         """Wake the engine for an operator, or whoever; `Answered` tells how it went."""
-        now = self._clock.now()
+        now = self._now()
         wake = self._named(replica).wake
         return self._settle(wake, (), wake.wake(now, by), now)
 
     def stand(self, standing: Standing, replica: str | None = None) -> Sequence[Decision]:
         """Take the orders that hold the engine awake or asleep from now on."""
-        now = self._clock.now()
+        now = self._now()
         wake = self._named(replica).wake
         orders = wake.stand(standing, now)
         moves = [*self._match_capacity(wake, now)]
@@ -276,7 +287,7 @@ class Gate(GateReader):
 
     def sleep_now(self, level: int, replica: str | None = None) -> Sequence[Decision]:
         """Put the engine to sleep for an operator; `Answered` tells how it went."""
-        now = self._clock.now()
+        now = self._now()
         wake = self._named(replica).wake
         return self._settle(wake, (), wake.sleep(level, now), now)
 
@@ -306,7 +317,7 @@ class Gate(GateReader):
         were seen, or the engine is not awake, nobody is barred: for those it is woken, too.
         """
         admission, limits = self._admission, self._admission.limits
-        if not limits.heeds_patience or self._drain_rate.ends < ENDS_KNOWN:
+        if not limits.heeds_patience or self._admission.drain_rate.ends < ENDS_KNOWN:
             return None
         if admission.queued >= limits.queue - kept or admission.full_for_s(now) is None:
             return None
@@ -320,15 +331,6 @@ class Gate(GateReader):
             return 0
         places = self._admission.limits.return_places
         return self._returns.kept(now, self._drain_interval_s(now), places)
-
-    def _observe(self, ticket: Ticket, now: float) -> bool:
-        """Note that a ticket ends; tells whether it was in flight."""
-        if ticket.terms is None or ticket.terms.counts:
-            self._last_request_s = now
-        if ticket.state is not _IN_FLIGHT:
-            return False
-        self._drain_rate.observe(now - ticket.admitted_s, self._admission.full_for_s(now))
-        return True
 
     def _ended(
         self,
@@ -451,7 +453,7 @@ class Gate(GateReader):
 
     def _decide(self, moves: Sequence[AdmissionEvent], now: float) -> Sequence[Decision]:
         for move in moves:
-            if isinstance(move, Rejected):
+            if type(move) is Rejected:
                 return [self._decided(each, now) for each in moves]
         return moves  # type: ignore[return-value] # none is Rejected
 

@@ -7,7 +7,6 @@ from tornado_frontdoor.core.decisions import EngineState, SleepDepth
 from tornado_frontdoor.core.engine_reader import EngineReader
 from tornado_frontdoor.core.replicas import Replicas
 from tornado_frontdoor.core.request import Ticket
-from tornado_frontdoor.core.retry_after import DrainRate
 from tornado_frontdoor.core.return_book import ReturnBook
 
 
@@ -17,7 +16,6 @@ class GateReader(EngineReader):
     replicas: Replicas | None
     _admission: AdmissionController
     _last_request_s: float | None
-    _drain_rate: DrainRate
     _returns: ReturnBook
 
     @property
@@ -58,7 +56,7 @@ class GateReader(EngineReader):
 
     def _drain_interval_s(self, now: float) -> float:
         full_s = self._admission.full_for_s(now) or 0.0
-        return self._drain_rate.interval_s(self._admission.limits.cap or 1, full_s)
+        return self._admission.drain_rate.interval_s(self._admission.limits.cap or 1, full_s)
 
     @property
     def returns_expected(self) -> int:

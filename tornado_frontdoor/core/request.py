@@ -91,6 +91,9 @@ class TicketState(IntEnum):
     GONE = auto()
 
 
+_NEW = TicketState.NEW
+
+
 class TicketError(Exception):
     """A bug of the driver: a ticket was put into a queue for a second time."""
 
@@ -131,7 +134,7 @@ class Ticket:
             raise ValueError(f"weight must be at least 1, not {weight}")
         self.weight = weight
         self.number = 0
-        self.state = TicketState.NEW
+        self.state = _NEW
         self.arrived_s = 0.0
         self.admitted_s = 0.0
         self.cooling_since_s = 0.0
