@@ -75,7 +75,6 @@ class SimulatedRun:
         self._warmup = scenario.warmup
         plain = scenario.always_has_slots and not scenario.terminating and scenario.each is None
         self._record = None if plain and not scenario.keys else self.records.served
-        self._goes_on = isinstance(scenario.arrivals, Closed) or scenario.tiers is not None
         self._retry = scenario.retry
         self._comes_back = scenario.retry.kind != "none"
         self._tells_patience = scenario.patience_told != "no"
@@ -208,12 +207,10 @@ class SimulatedRun:
             if type(decision) is Admit:
                 attempt: Any = decision.ticket
                 admitted_s, weight, flights = attempt.admitted_s, attempt.weight, self._flights
-                # As `Gauge.down` and `up`, without the calls: this is done for each request.
+                # As `Gauge.up`, without the call: this is done for each request.
                 if attempt.queued:
                     attempt.queued = False
-                    line = self._line
-                    line.height -= 1
-                    line.integral += admitted_s
+                    self._line.down(1, admitted_s)
                 flights.height = height = flights.height + weight
                 flights.integral -= weight * admitted_s
                 if height > flights.highest:  # noqa: PLR1730 - max() would cost more than all the rest
@@ -313,11 +310,6 @@ class SimulatedRun:
                 self._record(attempt)
         if decisions:
             self._obey(decisions)
-        if self._goes_on:
-            self._go_on(attempt)
-
-    def _go_on(self, attempt: Attempt) -> None:
-        """Let its client think, or idleness begin."""
         if self._clients is not None:
             self._think(self._client_of.pop(attempt.index))
         if self._engine is not None:

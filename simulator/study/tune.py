@@ -5,7 +5,8 @@ Rule 1: the point wanted is that of `sweep`: the smallest cap below the slots, t
         today. A cap that cannot serve what is offered is out before anything is simulated.
 Rule 2: a longer queue and a longer timeout never lose more and never make the served wait less. So
         of each cap the longest is tried first: if it loses too much, the cap is out. The shortest
-        queue that loses little enough is found by bisection.
+        queue that loses little enough is found by bisection, timeout by timeout: if callers wait
+        too long with it, or lose too much with the longest, that timeout is out.
 Rule 3: a point is replicated until it is clear whether it keeps its limits, or `MOST` times; where
         theory knows the values, not at all. All points see the same requests.
 Rule 4: doubts are kept: the confidence is the chance that the point keeps its limits and that none
@@ -158,26 +159,38 @@ class Search:
 
     def _within(self, cap: int) -> tuple[int, int, float] | None:
         """Return the smallest point of a cap that keeps every limit, or None."""
-        queues, timeouts_s = self.queues, self.timeouts_s
-        if not self._loses_little(cap, queues[-1], timeouts_s[-1]):
+        if not self._loses_little(cap, self.queues[-1], self.timeouts_s[-1]):
             self.say(f"cap {cap} is out: even its longest queue misses {self._missed(cap)}")
             return None
-        low, high = 0, len(queues) - 1
+        best: tuple[int, int, float] | None = None
+        longest = len(self.queues) - 1
+        fewest = self._shortest(cap, self.timeouts_s[-1], 0, longest)
+        # The longest timeout first: a shorter one needs no shorter queue.
+        for timeout_s in reversed(self.timeouts_s):
+            if not self._waits_little(cap, self.queues[fewest], timeout_s):
+                continue  # with each queue that it may need
+            if not self._loses_little(cap, self.queues[longest], timeout_s):
+                break  # shorter timeouts lose more
+            fewest = self._shortest(cap, timeout_s, fewest, longest)
+            for queue in self.queues[fewest : longest + 1]:
+                if self.trial(cap, queue, timeout_s).chance >= 0.5:
+                    best, longest = (cap, queue, timeout_s), self.queues.index(queue)
+                    break
+                if not self._waits_little(cap, queue, timeout_s):
+                    break
+        if best is None:
+            self.say(f"cap {cap} is out: a queue long enough to lose little waits too long")
+        return best
+
+    def _shortest(self, cap: int, timeout_s: float, low: int, high: int) -> int:
+        """Return the place of the shortest queue that loses little; that at `high` does."""
         while low < high:
             middle = (low + high) // 2
-            if self._loses_little(cap, queues[middle], timeouts_s[-1]):
+            if self._loses_little(cap, self.queues[middle], timeout_s):
                 high = middle
             else:
                 low = middle + 1
-        for queue in queues[low:]:
-            for timeout_s in timeouts_s:
-                trial = self.trial(cap, queue, timeout_s)
-                if trial.chance >= 0.5:
-                    return cap, queue, timeout_s
-            if not self._waits_little(cap, queue, timeouts_s[0]):
-                break
-        self.say(f"cap {cap} is out: a queue long enough to lose little waits too long")
-        return None
+        return low
 
     def _loses_little(self, cap: int, queue: int, timeout_s: float) -> bool:
         judged = self.trial(cap, queue, timeout_s).judgements

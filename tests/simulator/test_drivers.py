@@ -11,7 +11,7 @@ from scenes import EXP_2, scene
 
 from simulator.model.attempt import Attempt
 from simulator.model.event_loop import DRIVERS, Order
-from simulator.model.run import new_gate
+from simulator.model.gates import new_gate
 from simulator.model.scenario import Tiers
 from simulator.study.experiment import Plan, observe
 from simulator.traffic.distributions import NEVER, Distribution

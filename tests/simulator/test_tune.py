@@ -103,6 +103,17 @@ def test_cap_is_below_the_slots_and_hopeless_caps_are_not_simulated():
     assert any("caps 1 to 5 serve at most 2.5 requests a second" in line for line in said)
 
 
+def test_what_a_point_has_ruled_out_is_not_tried():
+    # With cap 6 callers wait too long by the longest timeout; by a shorter one too many are lost,
+    # whatever the queue: 13 queues with 3 timeouts are out after a few points.
+    slo = {"lost_share": 0.01, "wait_p95_s": 5.5}
+    base = scene(arrivals=Renewal(rate=2.75), requests=60, warmup=0)
+    found = search(base, slo, headroom=0.0, timeouts_s=(3.0, 4.0, 30.0)).run()
+    tried = [trial for trial in found.trials if trial.scenario.cap == 6]
+    assert limits_of(found.recommended)[0] == 7
+    assert len(tried) <= 9
+
+
 def test_neighbours_are_a_step_to_each_side():
     found = search(scene(requests=60, warmup=0), SLO).run()
     assert {limits_of(trial) for trial in found.neighbours} == {
