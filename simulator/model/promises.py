@@ -1,8 +1,9 @@
 """A witness of what refused callers were promised: whose place may be kept from a newcomer.
 
-It keeps a plain list of its own and knows nothing of how the gate reckons: places may be kept from
+It keeps plain lists of its own and knows nothing of how the gate reckons: places may be kept from
 a newcomer for those who are promised an instant that has not passed, and never from one of them who
-comes about then.
+comes about then, unless that one is one of twins: who were promised an instant more than once, for
+none of them is expected.
 """
 
 from collections.abc import Hashable
@@ -16,10 +17,17 @@ class PromiseWitness:
     def __init__(self, places: int) -> None:
         self._places = places
         self._open: list[tuple[float, Hashable]] = []
+        self._twins: dict[Hashable, float] = {}
+        """Until when they are twins."""
 
     def promised(self, token: Hashable, now: float, retry_after_s: float | None) -> None:
         """Note what a refused caller was told."""
-        if token is not None and retry_after_s is not None:
+        if token is None or retry_after_s is None:
+            return
+        if self._is_twin(token, now) or any(other == token for _, other in self._open):
+            self._twins[token] = now + retry_after_s + LATE_S
+            self._open = [one for one in self._open if one[1] != token]
+        else:
             self._open.append((now + retry_after_s, token))
 
     def most_kept(self, token: Hashable, now: float) -> int:
@@ -30,6 +38,9 @@ class PromiseWitness:
             self._open.remove(min(due))
             return 0
         return min(self._places, len(self._open))
+
+    def _is_twin(self, token: Hashable, now: float) -> bool:
+        return self._twins.get(token, now - 1) >= now - _ROUNDING_S
 
 
 _ROUNDING_S = 1e-6

@@ -9,7 +9,7 @@ others while somebody is due.
     a caller             | finds
     ---------------------+-----------------------------------------------------------------------
     not in the book      | the queue without its kept places
-    too early            | the same; the promise stands
+    too early            | the same; the promise stands, until one more makes it one of twins
     about when told      | the whole queue; the promise is over
     too late             | the queue without its kept places; the promise was over before
     one of twins         | the queue without its kept places; nobody is expected
