@@ -297,6 +297,51 @@ def test_no_fault_hides_another(good: str, faults: Faults, old: str, new: str, l
     assert any(other.startswith("host.ram_gib: must be a number") for other in told)
 
 
+SEVERAL = """
+[gpu]
+memory_gib = 80
+[upstreams.several]
+replicas = [{ url = "http://a:1", slots = 4 }, %s]
+[upstreams.several.admission]
+cap = 6
+queue = 8
+queue_timeout_s = 30
+[upstreams.several.sleep]
+[upstreams.several.gpu]
+devices = [0]
+utilization = 0.5
+[models.several]
+upstream = "several"
+"""
+
+
+@pytest.mark.parametrize(
+    ("item", "place", "why"),
+    [
+        ('{ url = "http://b:1", slot = 4 }', "[1].slots", "is required and has no default"),
+        ('{ url = "http://b:1", slot = 4 }', "[1].slot", 'is unknown; did you mean "slots"?'),
+        ('{ url = "http://b:1" }', "[1].slots", "is required and has no default"),
+        ('{ url = "http://b:1", slots = 0 }', "[1].slots", "must be a whole number from 1"),
+        ('{ url = "http://b:1", slots = 4, devices = [-1] }', "[1].devices", "must be"),
+        ('{ url = "nope", slots = 4 }', "[1].url", "must"),
+        ('{ url = "http://b:1", slots = 4, what = 1 }', "[1].what", "is unknown"),
+        ('"http://b:1"', "[1]", "must be a table"),
+        ("4", "[1]", "must be a table"),
+    ],
+)
+def test_a_fault_of_one_of_several_engines_is_told_as_such(
+    good: str, faults: Faults, item: str, place: str, why: str
+) -> None:
+    told = faults(good + SEVERAL % item)
+    key = f"upstreams.several.replicas{place}"
+    assert any(line.startswith(key) and why in line for line in told), told
+    assert all(line.startswith("upstreams.several.replicas[1]") for line in told), told
+
+
+def test_fit_engines_beside_others_are_all_there_are(good: str, faults: Faults) -> None:
+    assert faults(good + SEVERAL % '{ url = "http://b:1", slots = 4 }') == []
+
+
 def test_empty_file_names_what_it_must_have(faults: Faults) -> None:
     assert faults("") == [
         "upstreams: is required and has no default: name an engine to stand before",

@@ -11,6 +11,7 @@ import pytest
 from doorway import CHAT, doorway
 from wire import chat
 
+from tornado_frontdoor.config import Settings
 from tornado_frontdoor.core.decisions import EngineState, FellAsleep, Outcome, SleepReason
 from tornado_frontdoor.proxy.telemetry import EDGE_REFUSALS, Telemetry
 
@@ -86,6 +87,26 @@ def test_a_file_with_a_fault_is_on_the_dashboard_until_it_is_mended() -> None:
                 page = (await door.admin("/metrics")).body.decode()
                 assert f"frontdoor_config_last_reload_successful {good}" in page
             assert any("cap" in line for line in door.said)
+            door.said.clear()
+
+    asyncio.run(scenario())
+
+
+def test_a_reload_that_goes_wrong_in_an_unforeseen_way_is_answered() -> None:
+    def breaks() -> Settings:
+        raise ZeroDivisionError("on purpose")
+
+    async def scenario() -> None:
+        async with doorway(cap=2) as door:
+            door.app._read_again = breaks
+            reply = await door.admin("/admin/reload", "POST")
+            assert reply.status == 500
+            assert reply.json["reloaded"] is False
+            assert "on purpose" in reply.json["error"]
+            page = (await door.admin("/metrics")).body.decode()
+            assert "frontdoor_config_last_reload_successful 0.0" in page
+            assert (await door.call(CHAT, chat())).status == 200
+            assert any("could not be read again" in line for line in door.said)
             door.said.clear()
 
     asyncio.run(scenario())

@@ -368,10 +368,11 @@ def _room(data: Data) -> Iterator[Found]:
 
 def _seats(key: str, upstream: Data) -> Iterator[tuple[str, Data]]:
     """Yield each engine of an upstream by its name, and what it takes of which GPUs."""
-    for replica in upstream.get("replicas") or ():
+    replicas = upstream.get("replicas")
+    for replica in replicas or ():
         own = {"devices": replica.devices} if replica.devices else {}
         yield f"{key} at {replica.url.partition('://')[2]}", {**upstream["gpu"], **own}
-    if not upstream.get("replicas"):
+    if replicas == ():  # absent; where they are unfit, nobody knows how many there are
         yield key, upstream["gpu"]
 
 

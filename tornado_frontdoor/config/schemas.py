@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from marshmallow import Schema, fields, validate
+from marshmallow import Schema, ValidationError, fields, validate
 
 from tornado_frontdoor.config import settings
 from tornado_frontdoor.config.fields import (
@@ -119,7 +119,11 @@ class Tables(fields.List[Any]):
     def _deserialize(  # type: ignore[override]  # a tuple for a list: settings are frozen
         self, value: object, attr: str | None, data: Mapping[str, Any] | None, **kwargs: object
     ) -> tuple[Any, ...]:
-        items: list[dict[str, Any]] = super()._deserialize(value, attr, data, **kwargs) or []  # type: ignore[assignment]
+        try:
+            items: list[dict[str, Any]] = super()._deserialize(value, attr, data, **kwargs) or []  # type: ignore[assignment]
+        except ValidationError as error:
+            # Without the items that are fit: no cross check is to take those for all there are.
+            raise ValidationError(error.messages) from error
         return tuple(self._table.holds(**item) for item in items)
 
 

@@ -176,9 +176,12 @@ class App:
             return False, ["the front door is draining: the configuration in force is unchanged"]
         before = self.settings
         self._manager.reloading()
-        good, said = self._reread()
-        self._telemetry.reloaded(went_well=good)
-        self._manager.ready(self._status())
+        good = False
+        try:
+            good, said = self._reread()
+        finally:  # whatever goes wrong: it serves as before
+            self._telemetry.reloaded(went_well=good)
+            self._manager.ready(self._status())
         for line in said:
             LOG.log(logging.WARNING if good else logging.ERROR, "%s", line)
         if good:

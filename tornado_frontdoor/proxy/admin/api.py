@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
@@ -29,6 +30,8 @@ from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream
 from tornado_frontdoor.surfaces.base import Document
 from tornado_frontdoor.surfaces.retry_headers import STATUS
+
+LOG = logging.getLogger("frontdoor")
 
 Found = Document | Coroutine[Any, Any, Document]
 
@@ -244,7 +247,12 @@ class Admin:
         return None if target is None else self.upstreams.get(target.upstream)
 
     def _reload(self) -> Document:
-        good, said = self._reread()
+        try:
+            good, said = self._reread()
+        except Exception as error:
+            LOG.exception("the configuration could not be read again")
+            why = f"a fault of the front door: {error!r}: see its log"
+            return _json(500, {"reloaded": False, "error": why})
         if good:
             return _json(200, {"reloaded": True, "notes": said})
         return _json(409, {"reloaded": False, "error": "\n".join(said)})
