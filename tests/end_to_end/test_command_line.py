@@ -96,8 +96,11 @@ def test_wrong_usage_is_said_in_a_few_lines_with_code_2(arguments: list[str]) ->
         ),
         (
             ["unpin", "text", "--for", "1h"],
-            "unpin text --for 1h\nUsage:\n  frontdoor unpin MODEL [--admin URL]\nTry: frontdoor ",
+            "unpin text --for 1h\nUsage:\n  frontdoor unpin MODEL [--replica URL] [--admin",
         ),
+        (["pin", "text", "--for", ""], "frontdoor pin: the time must be seconds, or a duration"),
+        (["sleep", "text", "--for="], "frontdoor sleep: the time must be seconds, or a duration"),
+        (["pin", "text", "--until", ""], "frontdoor pin: the time '' must be of the form 18:00"),
         (["simulate", "--cap", "6"], "\nTry: frontdoor simulate --help\n"),
         ([], "\n  calibrate "),
         (["status", "--admin", "x"], "--admin must be http://HOST:PORT, not x\n"),

@@ -56,7 +56,7 @@ def sleep(given: Mapping[str, Any]) -> int:
 
 def _transition(verb: str, given: Mapping[str, Any], query: Mapping[str, str]) -> int:
     model = given["MODEL"]
-    replica = {"replica": given["--replica"]} if given["--replica"] else {}
+    replica = {} if given["--replica"] is None else {"replica": given["--replica"]}
     asked = urlencode({**query, **replica})
     path = f"/admin/{verb}/{quote(model, safe='')}{'?' if asked else ''}{asked}"
     return run_command(lambda: _carry_out(given["--admin"], path, model))

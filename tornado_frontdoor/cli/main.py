@@ -298,7 +298,7 @@ def _drain(arguments: Arguments) -> int:
 def _sleep(arguments: Arguments) -> int:
     from tornado_frontdoor.cli import admin_client
 
-    if arguments["--for"] or arguments["--until"]:
+    if arguments["--for"] is not None or arguments["--until"] is not None:
         return _order(arguments)
     return admin_client.sleep(arguments)
 

@@ -15,17 +15,18 @@ def run(given: Mapping[str, Any]) -> int:
     verb = next(name for name in ("pin", "keep", "unpin", "sleep") if given[name])
     query = {"by": admin_client.operator()}
     try:
-        if verb != "unpin" and (lasts := given["DURATION"] or given["--for"]):
+        lasts = given["--for"] if given["DURATION"] is None else given["DURATION"]
+        if verb != "unpin" and lasts is not None:
             duration_s(lasts)
             query["for"] = lasts
-        elif verb != "unpin" and given["--until"]:
+        elif verb != "unpin" and given["--until"] is not None:
             query["until"] = _instant(given["--until"], datetime.now().astimezone())
     except ValueError as error:
         print(f"frontdoor {verb}: the time {error}", file=sys.stderr)
         return 2
-    if given["--replica"]:
+    if given["--replica"] is not None:
         query["replica"] = given["--replica"]
-    if given["--level"]:
+    if given["--level"] is not None:
         query["level"] = given["--level"]
     path = f"/admin/{verb}/{quote(given['MODEL'], safe='')}?{urlencode(query)}"
     return admin_client.run_command(lambda: _order(given["--admin"], path))

@@ -3,13 +3,12 @@
 import asyncio
 import json
 import logging
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from math import isfinite
 from time import monotonic
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from tornado_frontdoor import __version__
 from tornado_frontdoor.core.catalog import Catalog
@@ -17,6 +16,7 @@ from tornado_frontdoor.core.decisions import Answered, EngineState, Reason, Refu
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.engines.base import STOPPED
+from tornado_frontdoor.proxy.admin import parameters
 from tornado_frontdoor.proxy.admin.events import EventHub
 from tornado_frontdoor.proxy.admin.explain import explain
 from tornado_frontdoor.proxy.admin.gpus import gpus_of
@@ -138,10 +138,11 @@ class Admin:
             ):
                 prefix = f"/admin/{verb}/"
                 if path.startswith(prefix) and len(path) > len(prefix):
-                    asked = parse_qsl(query)
-                    if twice := _said_twice(name for name, _ in asked):
-                        return partial(_json, 400, {"error": f"{quoted(twice)} is given twice"})
-                    return partial(answer, unquote(path.removeprefix(prefix)), dict(asked))
+                    try:
+                        asked = parameters.read(verb, query)
+                    except parameters.Refused as error:
+                        return partial(_json, 400, {"error": str(error)})
+                    return partial(answer, unquote(path.removeprefix(prefix)), asked)
         if client.method == "GET" and path.startswith("/admin/explain/"):
             return partial(self._explain, unquote(path.removeprefix("/admin/explain/")))
         answers: dict[tuple[str, str], Callable[[], Found]] = {
@@ -348,11 +349,6 @@ class Admin:
 def _has_replica(upstream: Upstream, query: Mapping[str, str]) -> bool:
     """Tell whether one of several engines is there where one is named."""
     return query.get("replica", upstream.settings.url) in upstream.settings.urls
-
-
-def _said_twice(names: Iterable[str]) -> str | None:
-    """Return a name that comes more than once: nobody knows which of the values is meant."""
-    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def _told(
