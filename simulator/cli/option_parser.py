@@ -116,6 +116,18 @@ def above(low: float) -> Callable[[str], float]:
     return parse
 
 
+def up_to(most: float, parse: Callable[[str], float]) -> Callable[[str], float]:
+    """Return a parser of the numbers of another that are not above `most`."""
+
+    def parse_bounded(text: str) -> float:
+        value = parse(text)
+        if value > most:
+            raise ValueError(f"must be at most {most:g}, not {text}")
+        return value
+
+    return parse_bounded
+
+
 def share(text: str) -> float:
     """Return a number above 0 and at most 1."""
     value = number(text)

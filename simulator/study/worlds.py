@@ -111,11 +111,11 @@ def simulate_world(world: World, turns: Turns = Turns()) -> WorldResult:  # noqa
     runs = [_replicate(world, turns, number) for number in range(world.replications)]
     hours = [lasted_s / 3600 for _, lasted_s in runs]
     wakes = [
-        sum(one.wakes for one in run.records.values()) / lasted_h
+        _an_hour(sum(one.wakes for one in run.records.values()), lasted_h)
         for (run, _), lasted_h in zip(runs, hours, strict=True)
     ]
     evictions = [
-        sum(one.evicted_for.total() for one in run.records.values()) / lasted_h
+        _an_hour(sum(one.evicted_for.total() for one in run.records.values()), lasted_h)
         for (run, _), lasted_h in zip(runs, hours, strict=True)
     ]
     served = [sum(one.ends["served"] for one in run.records.values()) for run, _ in runs]
@@ -222,16 +222,23 @@ def _of_model(
             [float(np.percentile(one.waits_s, P95)) if one.waits_s else None for one in records]
         ),
         wakes_per_h=estimate(
-            [one.wakes / lasted_h for one, lasted_h in zip(records, hours, strict=True)]
+            [_an_hour(one.wakes, lasted_h) for one, lasted_h in zip(records, hours, strict=True)]
         ),
         awake_share=_mean(
-            one.awake_s / lasted_h / 3600 for one, lasted_h in zip(records, hours, strict=True)
+            one.awake_s / lasted_h / 3600
+            for one, lasted_h in zip(records, hours, strict=True)
+            if lasted_h
         ),
         refused=dict(_means((dict(one.ends) for one in records), leave_out="served")),
         evicted_for=dict(_means(dict(one.evicted_for) for one in records)),
         preemptions_per_request=_preemptions(records) if paged else None,
         kv_usage_max=max(one.kv_usage_max for one in records),
     )
+
+
+def _an_hour(count: float, lasted_h: float) -> float | None:
+    """Return how many an hour; None where nobody came, as the run then ends as it begins."""
+    return count / lasted_h if lasted_h else None
 
 
 def _paged(world: World, key: str) -> bool:

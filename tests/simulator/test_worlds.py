@@ -161,6 +161,7 @@ def test_the_example_file_is_a_world_and_its_report_names_every_model(capsys):
     assert "GPU 0: at most" in told
 
 
+TOKENS = "[traffic.chat]\nrate = 1\ntokens = 'exp:9'\n"
 PROFILED = "[traffic.chat]\nrate = 0.3\nservice = 'profile:dense-32b-2xa100'\n"
 
 
@@ -189,13 +190,28 @@ def test_a_world_s_engine_runs_out_of_memory_and_tells_what_its_gpus_cost(tmp_pa
     [
         ("[traffic.nobody]\nrate = 1", "names no model"),
         ("[traffic.chat]\nrat = 1", "traffic.chat.rat is not known"),
-        ("[traffic.chat]\nrate = -1", "must be a number from 0 on"),
+        ("[traffic.chat]\nrate = -1", r"traffic.chat.rate: must be at least 0, not -1"),
+        ("[traffic.chat]\nrate = inf", "traffic.chat.rate: 'inf' is not a finite number"),
+        ("[traffic.chat]\nrate = 1e12", "traffic.chat.rate: must be at most 100000"),
+        ("[traffic.chat]\nrate = 1e-300", "traffic.chat.rate: '1e-300' is not within"),
+        ("[traffic.chat]\nrate = true", "traffic.chat.rate must be a number, not True"),
+        ("[traffic.chat]\nslowdown = inf", "traffic.chat.slowdown: 'inf' is not a finite"),
+        ("[traffic.chat]\nslowdown = 1e12", "traffic.chat.slowdown: must be at most 100"),
+        (TOKENS + "tokens_per_s = inf", "traffic.chat.tokens_per_s: 'inf' is not a finite"),
+        (TOKENS + "tokens_per_s = 1e-300", "traffic.chat.tokens_per_s: '1e-300' is not within"),
+        (TOKENS + "tokens_per_s = 1e-9", "chat: tokens_per_s: a request takes 9e.09 s alone"),
+        (PROFILED + "output = 'const:1e9'", "traffic.chat: output: a request takes 2.55e.07 s"),
+        ("[traffic.chat]\nfall_s = ['a', 1, 2]", "traffic.chat.fall_s must be a number, not 'a'"),
+        ("[traffic.chat]\nwake_s = [[1], 2, 3]", r"traffic.chat.wake_s must be a number, not \[1"),
+        ("[traffic.chat]\nwake_s = [nan, 2, 3]", "traffic.chat.wake_s: 'nan' is not a finite"),
+        ("[traffic.chat]\nwake_s = [1, -1, 3]", "traffic.chat.wake_s: must be at least 0, not -1"),
+        ("[traffic.chat]\nfall_s = [1, 2, inf]", "traffic.chat.fall_s: 'inf' is not a finite"),
         ("[traffic.chat]\nservice = 'exp:1'", "needs rate, or log"),
         ("[traffic.chat]\nrate = 1\ntokens = 'exp:9'", "tokens need tokens_per_s"),
         ("[traffic.chat]\nrate = 1\nwake_s = [1, 2]", "three numbers"),
         ("[traffic.chat]\nlog = 'nowhere.log'", "nowhere.log"),
         ("[traffic.chat]\nrate = 1\nkv_tokens = 9000", 'kv_tokens goes with service = "profile:'),
-        (PROFILED + "kv_tokens = 0", "traffic.chat: kv_tokens: must be above 0, not 0"),
+        (PROFILED + "kv_tokens = 0", "traffic.chat.kv_tokens: must be above 0, not 0"),
         (PROFILED + "speculate = '3'", "traffic.chat: speculate: needs DRAFTS,ACCEPTANCE"),
         (PROFILED + "slowdown = 0.1", "slowdown: a profile says that itself"),
         ("", "nothing comes"),
@@ -207,6 +223,33 @@ def test_a_wrong_world_says_what_is_wrong_and_where(tmp_path, table, fault):
     path.write_text(f"{text}\n{table}\n")
     with pytest.raises(worlds.UsageError, match=fault):
         worlds.read_world(path)
+
+
+@pytest.mark.parametrize("flags", [{}, {"--json": True}, {"--turns": True}])
+def test_a_world_to_which_nobody_comes_has_a_report(flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(worlds, "GRID", {"stay_factor": (1.0,)})
+    text = EXAMPLE.read_text().partition("[traffic.chat]")[0]
+    path = tmp_path / "world.toml"
+    path.write_text(f"{text}\n[traffic.chat]\nrate = 0\n")
+    given = {"--world": str(path), "--duration": "1", "--reps": "2", "--gpu-cost": "3"}
+    assert worlds.run({**given, **flags}) == 0
+    told = capsys.readouterr().out
+    if "--json" in flags:
+        found = json.loads(told)
+        assert found["switches_per_h"]["mean"] is None
+        assert found["models"]["chat"]["arrivals"] == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        ({"--duration": "1e12"}, "--duration: must be at most 1e.07"),
+        ({"--duration": "1e7"}, "--duration: 1.16e.07 requests come in 1e.07 s"),
+    ],
+)
+def test_a_world_of_more_requests_than_a_run_can_hold_is_not_begun(more, fault):
+    with pytest.raises(worlds.UsageError, match=fault):
+        worlds.run({"--world": str(EXAMPLE), **more})
 
 
 def test_replicas_on_gpus_of_their_own_wake_each_as_it_is_needed():

@@ -14,7 +14,7 @@ FILE is a configuration as `serve` takes it, and tables that say what comes, one
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
@@ -48,8 +48,21 @@ _OF_PROFILES = {
     "speculate": "--speculate",
 }
 """Keys of a model whose service is a profile, and the options that mean the same."""
-_NUMBERS = ("rate", "tokens_per_s", "slowdown", "kv_tokens", "max_num_batched_tokens")
+MOST_REQUESTS = 3_000_000
+"""In one run: they are drawn together, and a run of more takes minutes."""
+MOST_DURATION_S = 1e7
+"""A run takes its time by the second, also where nobody comes."""
+MOST_ALONE_S = 86400
+_NUMBERS: Mapping[str, Callable[[str], float]] = {
+    "rate": parsers.up_to(1e5, parsers.at_least(0)),
+    "tokens_per_s": parsers.above(0),
+    "slowdown": parsers.up_to(100, parsers.at_least(0)),
+    "kv_tokens": parsers.above(0),
+    "max_num_batched_tokens": parsers.whole(1),
+}
+"""Keys whose values are one number, read as the options that mean the same."""
 _TRIPLES = ("fall_s", "wake_s")
+_SECONDS = parsers.at_least(0)
 _TEXTS = ("service", "tokens", "log", "prompt", "output", "prefix_cache", "speculate")
 
 
@@ -61,7 +74,9 @@ def run(given: Mapping[str, Any]) -> int:
     if strange:
         raise UsageError([f"{name} does not go with --world" for name in strange])
     options = OptionParser(given)
-    duration_s = options.take("--duration", parsers.above(0), 3600.0)
+    duration_s = options.take(
+        "--duration", parsers.up_to(MOST_DURATION_S, parsers.above(0)), 3600.0
+    )
     seed = options.take("--seed", parsers.whole(0), 1)
     replications = options.take("--reps", parsers.whole(1), 5)
     gpu_cost_per_h = options.take("--gpu-cost", parsers.at_least(0), 0.0)
@@ -69,6 +84,10 @@ def run(given: Mapping[str, Any]) -> int:
     world = read_world(Path(given["--world"]))
     world = replace(world, duration_s=duration_s, seed=seed, replications=replications)
     world = replace(world, gpu_cost_per_h=gpu_cost_per_h)
+    come = duration_s * sum(one.rate_per_s for one in world.traffic.values())
+    if come > MOST_REQUESTS:
+        what = f"{come:.3g} requests come in {duration_s:g} s, at most {MOST_REQUESTS} can"
+        raise UsageError([f"--duration: {what}: lower it, or the rate of the models"])
     if options.flag("--turns"):
         results = sweep_world(world, GRID)
         told = [world_document(one) for one in results]
@@ -122,18 +141,32 @@ def _known(key: str, table: Any, settings: Settings, faults: list[str]) -> bool:
         faults.append(f"{where} is no table")
         return False
     for name, value in table.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-        triple = isinstance(value, list) and len(value) == len(_TRIPLES) + 1
-        if name in _NUMBERS and not number:
-            faults.append(f"{where}.{name} must be a number from 0 on, not {value!r}")
-        elif name in _TRIPLES and not triple:
-            faults.append(f"{where}.{name} must be three numbers: level 1, 2, stopped")
-        elif name in _TEXTS and not isinstance(value, str):
-            faults.append(f"{where}.{name} must be a text, not {value!r}")
-        elif name not in (*_NUMBERS, *_TRIPLES, *_TEXTS):
-            known = ", ".join((*_NUMBERS, *_TRIPLES, *_TEXTS))
-            faults.append(f"{where}.{name} is not known; there are {known}")
+        faults += _wrong_value(f"{where}.{name}", name, value)
     return len(faults) == before
+
+
+def _wrong_value(where: str, name: str, value: Any) -> list[str]:
+    if name in _NUMBERS:
+        return _wrong_number(where, value, _NUMBERS[name])
+    if name in _TRIPLES:
+        if not isinstance(value, list) or len(value) != 3:
+            return [f"{where} must be three numbers: level 1, 2, stopped"]
+        return [fault for one in value for fault in _wrong_number(where, one, _SECONDS)]
+    if name not in _TEXTS:
+        known = ", ".join((*_NUMBERS, *_TRIPLES, *_TEXTS))
+        return [f"{where} is not known; there are {known}"]
+    return [] if isinstance(value, str) else [f"{where} must be a text, not {value!r}"]
+
+
+def _wrong_number(where: str, value: Any, parse: Callable[[str], float]) -> list[str]:
+    """Return what is wrong with a value that must be a number, in a line or none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return [f"{where} must be a number, not {value!r}"]
+    try:
+        parse(str(value))
+    except ValueError as error:
+        return [f"{where}: {error}"]
+    return []
 
 
 def _traffic(table: Mapping[str, Any], folder: Path, upstream: str) -> ModelTraffic:
@@ -158,9 +191,11 @@ def _traffic(table: Mapping[str, Any], folder: Path, upstream: str) -> ModelTraf
         raise ValueError(f'{key} goes with service = "profile:…" only')
     service = parsers.law(table.get("service", "exp:2"))
     if "tokens" in table:
-        if not table.get("tokens_per_s"):
+        if "tokens_per_s" not in table:
             raise ValueError("tokens need tokens_per_s, the speed of one request alone")
         service = parsers.law(table["tokens"], unit="N").scaled(1 / table["tokens_per_s"])
+    named = "tokens_per_s" if "tokens" in table else "service"
+    _verify_length(named, service.mean)
     return ModelTraffic(rate_per_s=float(table["rate"]), service=service)
 
 
@@ -180,12 +215,18 @@ def _profiled(table: Mapping[str, Any], folder: Path) -> ModelTraffic:
         raise ValueError(f"{keys[option]}: {what}")
     if service.profile is None:
         raise ValueError(f"service: {name} knows no tokens")
+    _verify_length("output", service.profile.alone_s(service.prompt.mean, service.output.mean))
     return ModelTraffic(
         rate_per_s=float(table["rate"]),
         service=service.output,
         profile=service.profile,
         prompt=service.prompt,
     )
+
+
+def _verify_length(key: str, alone_s: float) -> None:
+    if alone_s > MOST_ALONE_S:
+        raise ValueError(f"{key}: a request takes {alone_s:.3g} s alone, at most {MOST_ALONE_S} s")
 
 
 def _model(key: str, settings: Settings, table: Mapping[str, Any]) -> WorldModel | None:
