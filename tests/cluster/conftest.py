@@ -1,4 +1,4 @@
-"""Puts this room's own modules (`worlds`, ...) within reach of its tests, and the proxy's wire."""
+"""Puts this room's own modules (`worlds`, ...) within reach, the proxy's wire and its processes."""
 
 import sys
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "proxy")]
+sys.path[:0] = [str(HERE), *(str(HERE.parent / room) for room in ("proxy", "end_to_end"))]
 
 from redis_server import RedisServer, redis_server  # noqa: E402
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tornado_frontdoor import __version__
@@ -73,8 +74,12 @@ async def _serve_and_log(
     keep_little_memory()
     sys.setswitchinterval(SWITCH_S)
     try:
+        if take_over and settings.cluster is not None:
+            # Only now: a front door that is alone needs no Redis, nor its library.
+            joining = import_module("tornado_frontdoor.proxy.cluster.joining")
+            await joining.look_before(settings)
         app = App(settings, read_again, log, _take_over(settings) if take_over else None)
-    except (JournalError, CannotServeTls, CannotTakeOver) as error:
+    except (JournalError, CannotServeTls, CannotTakeOver, CannotJoin) as error:
         print(f"frontdoor: {error}", file=sys.stderr)  # noqa: T201
         return 1
     try:

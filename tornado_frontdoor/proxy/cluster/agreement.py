@@ -15,7 +15,11 @@ def fingerprint(settings: Settings) -> str:
             asdict(upstream.sleep) if upstream.sleep else None,
             asdict(upstream.gpu) if upstream.gpu else None,
             upstream.cooling_limit_s,
-            {one.url: (one.slots, one.devices) for one in upstream.replicas},
+            # As before there were devices where there are none: doors of both releases agree.
+            {
+                one.url: (one.slots, one.devices) if one.devices else one.slots
+                for one in upstream.replicas
+            },
             upstream.pick,
         ]
         for upstream in settings.upstreams.values()

@@ -222,6 +222,12 @@ class RedisBus:
             answer, lease.get("limits", ""), dict(zip(journal[::2], journal[1::2], strict=True))
         )
 
+    async def kept(self) -> str:
+        """Return the fingerprint of the limits that the owner keeps; empty: nobody has a lease."""
+        text: Any = await self._control.get(LEASE)
+        limits: str = json.loads(text).get("limits", "") if text else ""
+        return limits
+
     async def release(self, epoch: int) -> None:
         """Give a lease back."""
         await self._release(keys=[LEASE], args=[self._door, epoch])

@@ -23,6 +23,7 @@ from tornado_frontdoor.engines import kinds
 from tornado_frontdoor.proxy.cluster.agreement import fingerprint
 from tornado_frontdoor.proxy.cluster.door import ClusterDoor
 from tornado_frontdoor.proxy.cluster.gate import SharedGate
+from tornado_frontdoor.proxy.cluster.joining import differs
 from tornado_frontdoor.proxy.cluster.ports import Share
 from tornado_frontdoor.proxy.curl.client import TransferEnd, UpstreamClient, UpstreamFailed
 from tornado_frontdoor.proxy.engine.control_client import EngineControlClient
@@ -40,7 +41,7 @@ from tornado_frontdoor.proxy.gate_driver import (
 from tornado_frontdoor.proxy.gate_settings import engines_of, limits_of, wake_limits_of
 from tornado_frontdoor.proxy.health import EngineHealth
 from tornado_frontdoor.proxy.telemetry import Telemetry
-from tornado_frontdoor.proxy.upstreams import CannotJoin, Upstream
+from tornado_frontdoor.proxy.upstreams import Upstream
 
 LOG = logging.getLogger("frontdoor")
 
@@ -103,11 +104,7 @@ class Cluster:
             self.door.say(f"Redis does not answer yet: {error}")
         if told is not None and told.answer.owner and told.limits != self.door.bus.limits:
             await self.door.bus.close()
-            raise CannotJoin(
-                "the limits of its upstreams differ from those of the front doors that are there "
-                f"(theirs {told.limits}, here {self.door.bus.limits}): give all the same file, or "
-                "reload theirs first"
-            )
+            raise differs(told.limits, self.door.bus.limits)
         self.door.start()
 
     def gpus(self) -> GpuLedger:
