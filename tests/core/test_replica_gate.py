@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from replica_scene import POLICY, Scene
 
 from tornado_frontdoor.core.decisions import EngineState, Outcome, Reason, SleepReason, Verdict
+from tornado_frontdoor.core.gate import AdmissionLimits
 from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.request import TicketState, WakeTerms
 from tornado_frontdoor.core.schedule import Wish
@@ -212,6 +213,23 @@ class TestWaking:
         scene.take(scene.gate.drain_engine("a", undo=True))
         scene.pass_time(5.0)
         assert late.replica == "a"
+
+    @pytest.mark.parametrize("levels", [(0, 0), (1, 2)])
+    def test_where_all_are_drained_nobody_is_held_for_longer_than_the_queue_allows(self, levels):
+        scene = Scene(levels=levels)
+        scene.take(scene.gate.change_limits(AdmissionLimits(cap=7, queue=20, queue_timeout_s=8.0)))
+        scene.pass_time(1.0)
+        for name in "ab":
+            scene.take(scene.gate.drain_engine(name))
+        scene.come()
+        scene.pass_time(7.0)
+        assert not scene.refused
+        scene.pass_time(2.0)
+        assert len(scene.refused) == 1
+        scene.take(scene.gate.drain_engine("a", undo=True))
+        later = scene.come()
+        scene.pass_time(25.0)
+        assert later.replica == "a"
 
 
 class TestSleeping:

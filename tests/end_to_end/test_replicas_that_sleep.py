@@ -174,6 +174,25 @@ def test_one_that_is_drained_gets_nobody_and_is_woken_for_nobody() -> None:
             await door.until(lambda: door.states().startswith("sleeping"))
             shown = (await door.replicas())["a"]
             assert (shown["state"], shown["drained"]) == ("sleeping", True)
+            await door.order(f"drain/text?replica={door.urls['b']}")
+            for awake_too in (True, False):
+                if not awake_too:
+                    await door.until_states("sleeping sleeping")
+                told = (await door.admin("/admin/explain/text")).json
+                assert "every replica is drained by hand" in told["what"]
+                assert told["blocked_by"] == (
+                    "every replica is drained by hand: nobody new is sent there and none is woken "
+                    "until `frontdoor drain text --replica URL --undo`"
+                )
+                assert told["a_request_now"] == (
+                    "would wait for a replica that is used again for at most 20 s, at place 1, "
+                    "then 503"
+                )
+                assert told["expected_wait_s"] == 0.0
+            await door.order(f"drain/text?replica={door.urls['b']}&undo=true")
+            assert (
+                "would wake it" in (await door.admin("/admin/explain/text")).json["a_request_now"]
+            )
 
     asyncio.run(scenario())
 

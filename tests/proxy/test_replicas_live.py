@@ -146,6 +146,12 @@ def test_draining_one_by_hand_loses_nobody() -> None:
             more = [await both.door.begin(CHAT, chat()) for _ in range(10)]
             assert {(await wire.reply()).status for wire in [*wires, *more]} == {200}
             assert both.stats()[0]["started"] == before
+            other = f"/admin/drain/reasoning?replica={both.urls[1]}"
+            assert (await both.door.admin(other, "POST")).status == 200
+            told = (await both.door.admin("/admin/explain/reasoning")).json
+            assert "every replica is drained by hand" in told["what"]
+            assert told["a_request_now"].startswith("would wait for a replica that is used again")
+            assert (await both.door.admin(f"{other}&undo=true", "POST")).status == 200
             undone = await both.door.admin(f"{path}&undo=true", "POST")
             assert undone.json["replicas"][0]["state"] == "up"
             assert await both.crowd(8) == [200] * 8

@@ -293,6 +293,8 @@ class ReplicaGate(Gate):
         leader = self._sleeper
         depth = SleepDepth.SLEEPING if leader.leaves else leader.wake.hold_depth
         hold_s = leader.wake.policy.hold_s(depth or SleepDepth.SLEEPING)
+        if replicas.all_drained:  # no wake comes that one could be held for
+            hold_s = min(hold_s, admission.limits.queue_timeout_s)
         if admission.paused and hold_s == self._hold_s:
             return ()
         self._hold_s = hold_s

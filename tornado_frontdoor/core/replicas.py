@@ -137,6 +137,11 @@ class Replicas:
         """Whether none of them may be picked."""
         return not any(replica.available for replica in self)
 
+    @property
+    def all_drained(self) -> bool:
+        """Whether none of them takes anybody new until an operator says so."""
+        return all(replica.drained for replica in self)
+
     def has_room(self, weight: int) -> bool:
         """Whether one of them can take `weight` slots now."""
         return any(one.available and one.used + weight <= one.slots for one in self._all.values())

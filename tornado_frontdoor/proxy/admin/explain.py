@@ -1,6 +1,7 @@
 """Why an engine is as it is, what a request now would set going, and what keeps it from that."""
 
 from collections.abc import Sequence
+from math import isfinite
 from operator import itemgetter
 from typing import Any
 
@@ -18,6 +19,7 @@ _IS = {
     EngineState.WAKING: "it is waking",
     EngineState.DOWN: "nobody answers at its address",
 }
+_ALL_DRAINED = "every replica is drained by hand"
 _FULL = "would be refused: all places in its queue are taken"
 
 
@@ -39,7 +41,7 @@ def explain(upstream: Upstream, since_s: float | None) -> dict[str, Any]:
         "blocked_by": _blocked(upstream),
         "a_request_now": _request_now(upstream),
         "expected_wait_s": 0.0
-        if gate.standing.asleep or _down_for_good(upstream)
+        if gate.standing.asleep or _down_for_good(upstream) or _drained(upstream)
         else round(gate.expected_wait_s(gate.queued + 1), 1),
         "takes_gib": gate.takes_gib,
         "canary": gate.proof,
@@ -53,12 +55,25 @@ def _what(upstream: Upstream) -> str:
     gate = upstream.keeper.gate
     if gate.state is EngineState.DOWN and gate.down_why:
         return gate.down_why
-    return _IS[gate.state] + (" for now: it makes room" if gate.makes_room else "")
+    if gate.makes_room:
+        return _IS[gate.state] + " for now: it makes room"
+    if not _drained(upstream):
+        return _IS[gate.state]
+    if gate.state is EngineState.AWAKE:
+        return f"it is awake and serves nobody new: {_ALL_DRAINED}"
+    return f"{_IS[gate.state]}; {_ALL_DRAINED}"
 
 
 def _down_for_good(upstream: Upstream) -> bool:
     """Whether it is down and nothing here can wake it: somebody else has to."""
     return upstream.settings.sleep is None and upstream.keeper.gate.state is EngineState.DOWN
+
+
+def _drained(upstream: Upstream) -> bool:
+    """Whether an operator has drained every replica; of those that are down that is not said."""
+    replicas = upstream.engines()
+    is_down = upstream.keeper.gate.state is EngineState.DOWN
+    return bool(replicas) and not is_down and all(one.drained for one in replicas)
 
 
 def _held(orders: Sequence[dict[str, Any]]) -> list[str]:
@@ -85,6 +100,9 @@ def _held_text(order: dict[str, Any]) -> str:
 
 def _blocked(upstream: Upstream) -> str | None:
     gate = upstream.keeper.gate
+    if _drained(upstream):
+        undo = f"`frontdoor drain {upstream.settings.key} --replica URL --undo`"
+        return f"{_ALL_DRAINED}: nobody new is sent there and none is woken until {undo}"
     if gate.waits_for:
         return f"it waits for {gate.waits_for}"
     if gate.makes_room:
@@ -97,15 +115,10 @@ def _request_now(upstream: Upstream) -> str:
     order = gate.standing.asleep
     if order is not None:
         return f"would be refused: it is to stay asleep {order.ends}"
+    stuck = _nobody_serves(upstream)
+    if stuck:
+        return stuck
     limits = gate.limits
-    if _down_for_good(upstream):
-        hold_s = upstream.settings.hold_restarting_s
-        if not hold_s:
-            return "would be refused at once with 503: its engine is down"
-        if gate.queued >= limits.queue:
-            return _FULL
-        place = gate.queued + 1
-        return f"would be held for its engine for at most {hold_s:g} s, at place {place}, then 503"
     taken = gate.in_flight + gate.cooling
     if gate.state is EngineState.AWAKE and not gate.makes_room:
         if limits.cap is None or (taken < limits.cap and not gate.queued):
@@ -117,3 +130,21 @@ def _request_now(upstream: Upstream) -> str:
         what = "would wake it"
     full = gate.queued >= limits.queue
     return _FULL if full else f"{what}, at place {gate.queued + 1} of its queue"
+
+
+def _nobody_serves(upstream: Upstream) -> str:
+    """Say what a request gets where no wake helps it; empty: one does, or need not."""
+    gate = upstream.keeper.gate
+    limits, down = gate.limits, _down_for_good(upstream)
+    if not down and not _drained(upstream):
+        return ""
+    hold_s = upstream.settings.hold_restarting_s if down else limits.queue_timeout_s
+    if not hold_s:
+        why = "its engine is down" if down else _ALL_DRAINED
+        return f"would be refused at once with 503: {why}"
+    if gate.queued >= limits.queue:
+        return _FULL
+    place = f"at place {gate.queued + 1}"
+    what = "be held for its engine" if down else "wait for a replica that is used again"
+    longest = f" for at most {hold_s:g} s, {place}, then 503" if isfinite(hold_s) else f" {place}"
+    return f"would {what}{longest}"
