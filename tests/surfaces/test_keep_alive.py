@@ -50,10 +50,21 @@ def test_what_is_no_time_is_refused_with_the_place(value: object) -> None:
     assert refused.value.refusal.param == "keep_alive"
 
 
-@pytest.mark.parametrize("value", [inf, -inf, 1e12, 10**400, json.loads("1e400")])
+@pytest.mark.parametrize("value", [inf, 1e12, 10**400, json.loads("1e400")])
 def test_a_number_that_is_no_time_is_called_too_large(value: object) -> None:
     with pytest.raises(Refused, match="keep_alive is too large a number of seconds"):
         keep_alive_s(value, "keep_alive")
+
+
+@pytest.mark.parametrize("value", [-inf, -1e13, -(10**400)])
+def test_a_number_far_below_0_is_not_called_large(value: object) -> None:
+    with pytest.raises(Refused, match="keep_alive is too far below 0; -1 means for good"):
+        keep_alive_s(value, "keep_alive")
+
+
+def test_what_is_not_a_number_is_called_none() -> None:
+    with pytest.raises(Refused, match="keep_alive must be a number of seconds, or a duration"):
+        keep_alive_s(json.loads("NaN"), "keep_alive")
 
 
 def test_a_duration_may_be_negative() -> None:

@@ -6,7 +6,7 @@ engine of ours knows the field, so it goes no further. The same values stand in 
 """
 
 import re
-from math import inf
+from math import inf, isnan
 
 from tornado_frontdoor.core.decisions import Reason
 from tornado_frontdoor.core.printable import quoted
@@ -51,10 +51,13 @@ def keep_alive_s(value: object, name: str) -> float | None:
                 Reason.BAD_REQUEST, f"{name} {error}, not {quoted(value)}", name
             ) from None
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        if not -LARGEST_S < value < LARGEST_S:
+        if value >= LARGEST_S:
             detail = f"{name} is too large a number of seconds; below 0 it means for good"
             raise Refused(Reason.BAD_REQUEST, detail, name)
-        seconds = float(value)
+        if value <= -LARGEST_S:
+            detail = f"{name} is too far below 0; -1 means for good"
+            raise Refused(Reason.BAD_REQUEST, detail, name)
+        seconds = None if isnan(value) else float(value)
     if seconds is None:
         detail = f"{name} must be a number of seconds, or a duration such as 5m or 1h30m"
         raise Refused(Reason.BAD_REQUEST, detail, name)
