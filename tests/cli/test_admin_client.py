@@ -120,6 +120,33 @@ def test_reload_says_what_is_wrong_with_the_file_and_changes_nothing(tmp_path: P
         assert '"cap": 6' in run("status", "--json", "--admin", url).stdout
 
 
+@pytest.mark.parametrize(
+    ("now", "shown"),
+    [
+        ({}, "cluster: owner, epoch 3, 3 doors; this one is b"),
+        ({"role": "member", "doors": ["b"]}, "cluster: member, epoch 3, 1 door; this one is b"),
+        (
+            {"role": "alone", "outage": True, "splits": True},
+            "epoch 3, 3 doors; an outage: it goes on with its share; this one is b",
+        ),
+        ({"same_limits": False}, "its limits differ from the owner's, which hold"),
+    ],
+)
+def test_status_shows_what_a_door_is_in_its_cluster(now: dict[str, object], shown: str):
+    cluster = {
+        "door": "b",
+        "role": "owner",
+        "epoch": 3,
+        "doors": ["a", "b", "c"],
+        "outage": False,
+        "on_outage": "split",
+        "splits": False,
+        "same_limits": True,
+    }
+    answer = {"version": "1", "uptime_s": 1.0, "upstreams": {}, "cluster": cluster | now}
+    assert shown in str(status_tables(answer)[-1])
+
+
 def test_status_shows_replicas_of_long_addresses_on_a_narrow_terminal():
     urls = [f"http://text-predictor-{n}.llm-serving.svc.cluster.local:8000" for n in (0, 1)]
     replicas = [{"url": url, "state": "up", "taken": 1, "slots": 4} for url in urls]

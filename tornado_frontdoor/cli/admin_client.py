@@ -137,7 +137,7 @@ def _status(admin: str | None, *, as_json: bool) -> int:
         print(json.dumps(answer))
     else:
         for table in status_tables(answer):
-            Console().print(table)
+            Console().print(table, markup=False, highlight=False)
     return 0
 
 
@@ -189,16 +189,28 @@ def told(answer: Any, code: int) -> str:
     return _error(answer, code)
 
 
-def status_tables(answer: Mapping[str, Any]) -> list[Table]:
-    """Lay out `/admin/status` for a person: upstreams, their replicas, what is on the GPUs."""
-    gpus = answer.get("gpus")
+def status_tables(answer: Mapping[str, Any]) -> list[Table | str]:
+    """Lay out `/admin/status` for a person: upstreams, their replicas, the GPUs, the cluster."""
+    gpus, cluster = answer.get("gpus"), answer.get("cluster")
     upstreams = answer["upstreams"]
     several = {key: one["replicas"] for key, one in upstreams.items() if one.get("replicas")}
     return [
         _upstreams_table(answer),
         *([_replicas_table(several)] if several else ()),
         *([gpus_table(gpus)] if gpus else ()),
+        *([_cluster_line(cluster)] if cluster else ()),
     ]
+
+
+def _cluster_line(cluster: Mapping[str, Any]) -> str:
+    doors = len(cluster["doors"])
+    told = f"cluster: {cluster['role']}, epoch {cluster['epoch']}, {doors} door"
+    told += "" if doors == 1 else "s"
+    if cluster["outage"]:
+        told += f"; an outage: it {'goes on with its share' if cluster['splits'] else 'refuses'}"
+    if not cluster["same_limits"]:
+        told += "; its limits differ from the owner's, which hold"
+    return f"{told}; this one is {cluster['door']}"
 
 
 def _upstreams_table(answer: Mapping[str, Any]) -> Table:
