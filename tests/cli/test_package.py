@@ -120,9 +120,12 @@ def test_a_command_that_serves_needs_no_extra(installed: Installed, command: str
         text=True,
     ) as process:
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(2)]
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        try:
+            lines = [process.stdout.readline() for _ in range(2)]
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert [line.split()[:2] for line in lines] == [["listening", "public"], ["listening", "admin"]]
     assert process.returncode in (0, 130)
     assert "Traceback" not in errors
@@ -214,11 +217,14 @@ def cpu_s_until_it_listens() -> float:
         text=True,
     ) as process:
         assert process.stdout is not None
-        for _ in range(2):
-            process.stdout.readline()
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        process.terminate()
-        process.communicate(timeout=60)
+        try:
+            for _ in range(2):
+                process.stdout.readline()
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            process.terminate()
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -24,11 +24,13 @@ def engine() -> Iterator[str]:
     command = [*COMMAND, "stand-in", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.search(r"http://\S+", line)
-        assert found, line
-        yield found[0]
-        process.terminate()
+        try:
+            line = process.stdout.readline()
+            found = re.search(r"http://\S+", line)
+            assert found, line
+            yield found[0]
+        finally:
+            process.terminate()
 
 
 def started(engine):

@@ -244,6 +244,27 @@ def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
         assert sorted(outcomes) == ["draining", "served"]
 
 
+TOLD_AT_ONCE = """
+import asyncio, os, sys
+from functools import partial
+from pathlib import Path
+from tornado_frontdoor.config import load
+from tornado_frontdoor.proxy.serving import serve_until_stopped
+read = partial(load, Path(sys.argv[1]))
+tell = lambda *_: os.kill(os.getpid(), int(sys.argv[2]))
+sys.exit(asyncio.run(serve_until_stopped(read(), read, tell)))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_the_instant_in_which_it_says_that_it_listens_is_heeded(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    line = [sys.executable, "-c", TOLD_AT_ONCE, str(Stage(tmp_path).configure()), str(int(number))]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
 def send_chat(port: int) -> tuple[socket.socket, Any]:
     sock = socket.create_connection(("127.0.0.1", port), timeout=15)
     body = b'{"model":"reasoning","messages":[]}'

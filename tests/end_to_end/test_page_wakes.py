@@ -47,7 +47,7 @@ def test_sleep_and_wake_are_on_the_page_within_a_second_and_ask_back_first(
             await page.click("[aria-label='Unpin text']")
             await page.click("#ask-yes")
             await page.shows("[data-engine=text] button", "Pin", 2)
-            assert door.app.pool.current["text"].held() == ()
+            assert door.app.pool.current["text"].sleepers.held() == ()
             await page.shows("[data-engine=text] .small", "1 wake, one takes about")
             assert await page.complaints() == []
 

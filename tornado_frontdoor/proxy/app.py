@@ -139,12 +139,20 @@ class App:
         self.succession.listen()
         return public, admin
 
+    def heed_signals(self) -> None:
+        """Be told by signals from now on; without it each but SIGINT would end the process."""
+        loop = asyncio.get_running_loop()
+        for number, told in (
+            (signal.SIGTERM, self.stop),
+            (signal.SIGINT, self.stop),
+            (signal.SIGHUP, self.reread),
+            (signal.SIGUSR2, self.succession.spawn),
+        ):
+            loop.add_signal_handler(number, told)
+
     async def run(self) -> None:
         """Serve until told to stop, then drain and close."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self.reread)
         self._manager.ready(self._status())
         try:
             if await self.succession.until(self._stop):

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -93,8 +92,7 @@ async def _serve_and_log(
     # What is loaded now stays: the collector need not walk it each time a crowd comes and goes.
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
-    # From here on it can be told to: without a handler that signal would end it.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, app.succession.spawn)
+    app.heed_signals()  # before anybody is told that it listens, and may stop it
     announce_to(public, admin)
     LOG.info(
         "frontdoor %s serves %d upstreams by %s",
