@@ -162,6 +162,8 @@ def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply to be a profile") from None
     if not isinstance(document, dict):
         raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004 - a fault of the file
     if "seconds" in document:
@@ -197,6 +199,9 @@ def _details(document: Mapping[str, Any], path: Path) -> EngineDetails:
             *("draft_tokens", "acceptance", "acceptance_deviation"),
         )
     )
+    for key, other in _PAIRS:
+        if key in document and other not in document:
+            raise ValueError(f"{path}: {key} goes with {other} only")
     try:
         return EngineDetails(
             kv_tokens=_number(document, "kv_tokens", path) or inf,
@@ -247,6 +252,17 @@ _KEYS: dict[str, float | None] = {
 }
 
 
+_WHOLE = {"chunk_tokens", "kv_block_tokens", "draft_tokens"}
+_PAIRS = (
+    ("continued_share", "cached_share"),
+    ("cached_share", "continued_share"),
+    ("draft_tokens", "acceptance"),
+    ("acceptance", "draft_tokens"),
+    ("acceptance_deviation", "draft_tokens"),
+)
+"""Keys that mean nothing without another."""
+LEAST_TOKEN_S = 1e-12
+"""Below it squares of speeds are no floats any more."""
 _MOST = {
     "token_s": 1e4,
     "token_per_sequence_s": 1e4,
@@ -365,4 +381,8 @@ def _number(document: Mapping[str, Any], key: str, path: Path) -> float:
         raise ValueError(f"{path}: {key} must be between 0 and {most:g}, not {value!r}")
     if key in {"token_s", "chunk_tokens", "kv_block_tokens"} and value == 0:
         raise ValueError(f"{path}: {key} must be above 0")
+    if key in _WHOLE and value != int(value):
+        raise ValueError(f"{path}: {key} must be a whole number, not {value!r}")
+    if key == "token_s" and value < LEAST_TOKEN_S:
+        raise ValueError(f"{path}: token_s must be at least {LEAST_TOKEN_S:g}, not {value!r}")
     return float(value)

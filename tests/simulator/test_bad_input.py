@@ -71,6 +71,18 @@ def test_grid_that_would_never_end_is_named(limits, told, capsys):
         ('{"token_s": 1e300}', "token_s must be between 0 and 10000"),
         ('{"seconds": [1, 1e300]}', "larger than any engine's"),
         ('{"seconds": [1], "slowdown": "big"}', "slowdown must be a number"),
+        ('{"token_s": 1e-300}', "token_s must be at least 1e-12, not 1e-300"),
+        ('{"token_s": 1, "kv_block_tokens": 0.5}', "kv_block_tokens must be a whole number"),
+        ('{"token_s": 1, "chunk_tokens": 0.5}', "chunk_tokens must be a whole number, not 0.5"),
+        (
+            '{"token_s": 1, "draft_tokens": 2.5, "acceptance": 0.5}',
+            "draft_tokens must be a whole number, not 2.5",
+        ),
+        ('{"token_s": 1, "cached_share": 0.5}', "cached_share goes with continued_share only"),
+        ('{"token_s": 1, "continued_share": 1}', "continued_share goes with cached_share only"),
+        ('{"token_s": 1, "acceptance": 0.5}', "acceptance goes with draft_tokens only"),
+        ('{"token_s": 1, "draft_tokens": 3}', "draft_tokens goes with acceptance only"),
+        ("[" * 100_000, "is nested too deeply to be a profile"),
     ],
 )
 def test_profile_that_cannot_be_reckoned_with_is_named(profile, told, tmp_path, capsys):
