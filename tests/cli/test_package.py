@@ -207,11 +207,13 @@ def test_pip_installs_it_into_a_fresh_environment(wheel: Path, tmp_path: Path, v
     done = subprocess.run([binaries / "frontdoor", "check"], cwd=tmp_path, check=True)
 
 
-def cpu_s_until_it_listens() -> float:
+def cpu_s_until_it_listens(compiled: Path) -> float:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(compiled)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with subprocess.Popen(
         [sys.executable, "-m", "tornado_frontdoor.cli", "serve", *ANY_PORTS],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -228,6 +230,7 @@ def cpu_s_until_it_listens() -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_serve_listens_after_less_than_half_a_second_of_cpu():
-    # The best of five: what else runs on the machine makes a second of CPU do less.
-    assert min(cpu_s_until_it_listens() for _ in range(5)) < 0.5
+def test_serve_listens_after_less_than_half_a_second_of_cpu(tmp_path: Path):
+    # With its modules compiled, as installations have them: the first of five does that. The best
+    # of them counts, since what else runs on the machine makes a second of CPU do less.
+    assert min(cpu_s_until_it_listens(tmp_path) for _ in range(5)) < 0.5
