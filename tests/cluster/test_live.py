@@ -195,12 +195,16 @@ def test_an_engine_that_dies_or_is_drained_at_a_member_gets_nobody_from_any_door
             assert second is not None
             url = f"/admin/drain/reasoning?replica={many.urls['second']}"
             replicas = many.owner.app.pool.current["reasoning"].keeper.gate.replicas
-            assert (await many.member.ask_admin(url, "POST")).status == 200
-            await many.until(lambda: [one.state for one in replicas] == ["up", "drained"])
+            told = await many.member.ask_admin(url, "POST")
+            assert told.status == 200
+            assert [one["state"] for one in told.json["replicas"]] == ["up", "drained"]
+            assert [one.state for one in replicas] == ["up", "drained"]
             assert await crowd(many, 6) == {200: 6}
             assert second._counters.snapshot()["started"] == 0
-            assert (await many.member.ask_admin(url + "&undo=true", "POST")).status == 200
-            await many.until(lambda: [one.state for one in replicas] == ["up", "up"])
+            told = await many.member.ask_admin(url + "&undo=true", "POST")
+            assert told.status == 200
+            assert [one["state"] for one in told.json["replicas"]] == ["up", "up"]
+            assert [one.state for one in replicas] == ["up", "up"]
             await second.close()
             many.second = None
             # A request that finds nobody there is asked again elsewhere, once.
@@ -288,6 +292,9 @@ def test_what_an_operator_drained_stays_so_over_a_change_of_owner(
         async with doors(redis, tmp_path, 2, hold_s=0.05, several=True) as many:
             old, new = many.owner, many.member
             url = f"/admin/drain/reasoning?replica={many.urls['second']}"
+            new.app.admin.confirm_s = 0.0  # what nobody has confirmed is not said to be so
+            told = await new.ask_admin(url, "POST")
+            assert (told.status, "has confirmed it" in told.json["error"]) == (503, True)
             assert (await old.ask_admin(url, "POST")).status == 200
             shown = new.app.pool.current["reasoning"].engines
             await many.until(lambda: [one.state for one in shown()] == ["up", "drained"])

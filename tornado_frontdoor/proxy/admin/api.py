@@ -22,7 +22,7 @@ from tornado_frontdoor.proxy.admin.explain import explain
 from tornado_frontdoor.proxy.admin.gpus import gpus_of
 from tornado_frontdoor.proxy.admin.guard import WRONG_TOKEN_DELAY_S, Denial, Guard
 from tornado_frontdoor.proxy.admin.orders import order, orders_of, unknown_replica, woken
-from tornado_frontdoor.proxy.admin.replicas import replicas_of
+from tornado_frontdoor.proxy.admin.replicas import is_drained, replicas_of, shown_of
 from tornado_frontdoor.proxy.admin.view import file_of
 from tornado_frontdoor.proxy.admin.what_if import Unanswerable, WhatIf, limits_of
 from tornado_frontdoor.proxy.downstream.client import Client
@@ -41,6 +41,8 @@ class Admin:
 
     max_body_bytes = 64 * 1024
     write_stall_timeout_s = 30.0
+    confirm_s = 8.0
+    """An owner of gates shows them with each of its beats; the command line waits for 10 s."""
 
     def __init__(
         self,
@@ -214,7 +216,20 @@ class Admin:
         url, undo = query.get("replica", ""), query.get("undo") == "true"
         if not upstream.drain_engine(url, undo=undo):
             return unknown_replica(upstream, query)
-        return _json(200, {"upstream": upstream.settings.key, "replicas": replicas_of(upstream)})
+        if is_drained(upstream, url, undo=undo):
+            return _json(200, shown_of(upstream))
+        return self._confirm_drain(upstream, url, undo=undo)
+
+    async def _confirm_drain(self, upstream: Upstream, url: str, *, undo: bool) -> Document:
+        """Answer once the front door that owns the gates has shown that it is so."""
+        try:
+            async with asyncio.timeout(self.confirm_s):
+                while not is_drained(upstream, url, undo=undo):  # noqa: ASYNC110 - it has no event
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            why = "it was asked for, and no front door that owns the gates has confirmed it"
+            return _json(503, {"error": f"{why} for {self.confirm_s:g} s: look at the status"})
+        return _json(200, shown_of(upstream))
 
     def _believe(self, name: str, query: Mapping[str, str]) -> Found:
         upstream = self._upstream_of(name)

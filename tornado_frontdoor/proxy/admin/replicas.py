@@ -22,6 +22,16 @@ def replicas_of(upstream: Upstream) -> list[dict[str, Any]]:
     ]
 
 
+def shown_of(upstream: Upstream) -> dict[str, Any]:
+    """Return which upstream it is, and its replicas."""
+    return {"upstream": upstream.settings.key, "replicas": replicas_of(upstream)}
+
+
+def is_drained(upstream: Upstream, url: str, *, undo: bool) -> bool:
+    """Tell whether one is drained by hand, or is not any more, as far as is known here."""
+    return any(one.name == url and one.drained is not undo for one in upstream.engines())
+
+
 def _sleep_of(upstream: Upstream, one: EngineReplica) -> dict[str, Any]:
     """Return how one of several engines that sleep by themselves is."""
     sleep: dict[str, Any] | None = upstream.keeper.gate.sleep_of(one.name)
