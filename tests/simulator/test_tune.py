@@ -412,3 +412,46 @@ def test_upstream_without_a_cap_cannot_be_simulated(tmp_path, capsys):
     path = configuration(tmp_path)
     assert main(["simulate", "--config", str(path), "--upstream", "text"]) == 2
     assert "text has no admission table" in capsys.readouterr().err
+
+
+def replicated(slots, more=""):
+    """Return a configuration of one upstream whose engines have so many slots each."""
+    listed = ", ".join(
+        f'{{ url = "http://e{number}:8000", slots = {each} }}' for number, each in enumerate(slots)
+    )
+    return (
+        f"[upstreams.text]\nreplicas = [{listed}]\n{more}[upstreams.text.admission]\ncap = 7\n"
+        'queue = 20\nqueue_timeout_s = 60\nfair_share = true\n[models.m]\nupstream = "text"\n'
+    )
+
+
+def test_replicas_of_a_configuration_are_simulated_as_replicas(tmp_path, capsys):
+    path = configuration(tmp_path, replicated((4, 4)))
+    line = ["simulate", "--config", str(path), "--rate", "2", "--json"]
+    line += ["--requests", "200", "--reps", "2", "--jobs", "1"]
+    assert main(line) == 0
+    told = capsys.readouterr()
+    used = json.loads(told.out)["parameters"]
+    assert (used["replicas"], used["slots"], used["cap"]) == (2, 4, 7)
+    assert told.err == f"not taken from {path}: fair_share (give --keys and --fair-share)\n"
+    assert main([*line, "--slots", "8", "--keys", "A=1,B=1", "--fair-share"]) == 0
+    told = capsys.readouterr()
+    used = json.loads(told.out)["parameters"]
+    assert (used["replicas"], used["slots"], told.err) == (1, 8, "")
+
+
+def test_what_the_simulator_has_no_option_for_is_told_in_one_line(tmp_path, capsys):
+    path = configuration(tmp_path, replicated((2, 6), 'pick = "affinity"\n'))
+    line = ["simulate", "--config", str(path), "--rate", "2", "--json"]
+    assert main([*line, "--requests", "200", "--reps", "2", "--jobs", "1"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["parameters"]["slots"] == 8
+    assert told.err.count("\n") == 1
+    assert "replicas of unequal slots (one engine of 8 instead), pick = " in told.err
+
+
+def test_replicas_of_a_configuration_are_tuned_as_replicas(tmp_path, capsys):
+    path = configuration(tmp_path, replicated((4, 4)))
+    assert main(["tune", "--config", str(path), "--rate", "2", "--json", *SMALL.split()]) == 0
+    used = json.loads(capsys.readouterr().out)["parameters"]
+    assert (used["replicas"], used["slots"]) == (2, 4)

@@ -20,6 +20,7 @@ from simulator.traffic.access_log import read_access_log
 from simulator.traffic.tables import TraceError
 from tornado_frontdoor.cli import speed_probe
 from tornado_frontdoor.config import ConfigError, Settings, UpstreamSettings, load
+from tornado_frontdoor.config.settings import AdmissionSettings
 
 Limits = Mapping[str, int | float]
 """`slots`, `cap`, `queue` and `queue_timeout_s`."""
@@ -67,8 +68,7 @@ def simulated(given: Mapping[str, Any]) -> Mapping[str, Any]:
     taken = {"--upstream": key, "--timeout": f"{upstream.admission.queue_timeout_s:g}"}
     taken |= {"--cap": str(upstream.admission.cap), "--queue": str(upstream.admission.queue)}
     taken["--return-places"] = str(upstream.admission.places_for_returns)
-    if not given.get("--replicas"):
-        taken["--slots"] = str(upstream.admission.slots)
+    taken |= _engines(path, upstream, upstream.admission, given)
     sleep = upstream.sleep
     if sleep is not None and (sleep.idle_sleep_s or sleep.idle_offload_s):
         taken["--sleep"] = f"{sleep.idle_sleep_s:g},{sleep.idle_offload_s:g}"
@@ -77,11 +77,33 @@ def simulated(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _from_configuration(path: Path, given: Mapping[str, Any]) -> dict[str, str]:
-    """Return `--upstream` and `--slots` as a configuration has them, where they were not given."""
+    """Return whose engines a configuration has and how many, where that was not given."""
     key, upstream = _upstream(path, given)
     taken = {"--upstream": key}
-    if upstream.admission is not None and not given.get("--slots") and not given.get("--replicas"):
-        taken["--slots"] = str(upstream.admission.slots)
+    if upstream.admission is not None:
+        taken |= _engines(path, upstream, upstream.admission, given)
+    return taken
+
+
+def _engines(
+    path: Path, upstream: UpstreamSettings, admission: AdmissionSettings, given: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the engines of an upstream as options, and tell what has none."""
+    slots = [one.slots for one in upstream.replicas]
+    taken: dict[str, str] = {}
+    left_out = []
+    if not given.get("--slots") and not given.get("--replicas"):
+        taken["--slots"] = str(admission.slots)
+        if len(slots) > 1 and len(set(slots)) == 1:
+            taken = {"--replicas": f"{len(slots)}x{slots[0]}"}
+        elif len(slots) > 1:
+            left_out.append(f"replicas of unequal slots (one engine of {admission.slots} instead)")
+    if len(slots) > 1 and upstream.pick == "affinity":
+        left_out.append('pick = "affinity"')
+    if admission.fair_share and not given.get("--fair-share"):
+        left_out.append("fair_share (give --keys and --fair-share)")
+    if left_out:
+        print(f"not taken from {path}: {', '.join(left_out)}", file=sys.stderr)
     return taken
 
 
