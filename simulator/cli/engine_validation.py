@@ -43,8 +43,8 @@ def engine_options(options: OptionParser) -> EngineTest | None:
         "--engine", lambda text: [Path(part) for part in text.split(",")], nothing
     )
     slots = options.take("--slots", parsers.places(1), 0)
-    cap = options.take("--cap", parsers.whole(1), 0)
-    queue = options.take("--queue", parsers.whole(0), 0)
+    cap = options.take("--cap", parsers.places(1), 0)
+    queue = options.take("--queue", parsers.places(0), 0)
     timeout_s = options.take("--timeout", parsers.timeout, USUAL_TIMEOUT_S)
     if not fitted:
         return None

@@ -49,8 +49,9 @@ class OptionParser:
             return default
 
     def fault(self, option: str, what: str) -> None:
-        """Note a fault."""
-        self.faults.append(f"{option}: {what}")
+        """Note a fault, once where an option is read twice."""
+        if (line := f"{option}: {what}") not in self.faults:
+            self.faults.append(line)
 
     def given_of(self, *options: str) -> list[str]:
         """Return which of these options were given."""

@@ -43,6 +43,7 @@ MOST_BLOCKS = 100_000
 """Blocks that a recording may be cut into."""
 MOST_POINTS = 10_000
 """Of a sweep: more take hours, and nobody reads them."""
+MOST_IN_DWELL = 1e6
 
 
 def simulate_of(given: Mapping[str, Any]) -> StudyRequest:
@@ -355,11 +356,13 @@ def _stream(options: OptionParser, engine: _Engine) -> tuple[Arrivals, dict[str,
         options.fault("--rho", "a service time of 0 makes no load: give --rate")
         rate = 1.0
     poisson: Renewal | Modulated = Renewal(rate=1.0)
-    law = options.take("--arrivals-law", _arrivals_law, poisson)
+    law = replace(options.take("--arrivals-law", _arrivals_law, poisson), rate=rate)
+    if isinstance(law, Modulated) and law.in_dwell > MOST_IN_DWELL:
+        options.fault("--arrivals-law", f"{law.in_dwell:.3g} requests come before it changes")
     words: dict[str, object] = {"arrivals": "poisson", "rate_per_s": rate, "rho": rho}
     if "--arrivals-law" in options:
         words["arrivals"] = options.take("--arrivals-law", str, "")
-    return replace(law, rate=rate), words
+    return law, words
 
 
 def _arrivals_law(text: str) -> Renewal | Modulated:
@@ -393,5 +396,5 @@ def _slo(text: str) -> dict[str, float]:
         name, equals, value = part.partition("=")
         if not equals:
             raise ValueError(f"{part!r} is not METRIC=LIMIT")
-        limits[name.strip()] = parsers.number(value)
+        limits[name.strip()] = parsers.at_least(0)(value)
     return limits

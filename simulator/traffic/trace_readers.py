@@ -157,7 +157,7 @@ def _mooncake_lines(path: Path, lines: Iterable[str]) -> tuple[Rows, Floats]:
                 entry = json.loads(line)
                 found = [entry[key] for key in ("timestamp", "input_length", "output_length")]
                 blocks = [int(block) for block in entry.get("hash_ids", ())]
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 raise TraceError(f"{path}: line {number} is not a request of Mooncake") from None
             known = sum(1 for _ in takewhile(seen.__contains__, blocks))
             if len(seen) < MOST_BLOCKS:

@@ -103,8 +103,7 @@ class Modulated:
     def blocks(self, streams: Streams) -> Iterator[Rows]:
         """Yield requests without end, one dwell at a time; the start state is drawn too."""
         dwells, gaps = streams.of(Purpose.DWELLS), streams.of(Purpose.GAPS)
-        share = self.high_s / (self.high_s + self.low_s)
-        low = self.rate / (share * self.ratio + 1 - share)
+        share, low = self._share, self._low
         high = bool(dwells.random() < share)
         at_s = 0.0
         while True:
@@ -114,6 +113,21 @@ class Modulated:
                 yield Rows(at_s + np.sort(gaps.random(count)) * dwell_s)
             at_s += dwell_s
             high = not high
+
+    @property
+    def _share(self) -> float:
+        """How much of the time the rate is high."""
+        return self.high_s / (self.high_s + self.low_s)
+
+    @property
+    def _low(self) -> float:
+        """The low rate."""
+        return self.rate / (self._share * self.ratio + 1 - self._share)
+
+    @property
+    def in_dwell(self) -> float:
+        """The mean requests of the dwell that has more; they are drawn together."""
+        return self._low * max(self.ratio * self.high_s, self.low_s)
 
     def faster(self, factor: float) -> "Modulated":
         """Return the same stream at `factor` times the rate, with the same dwells."""

@@ -117,6 +117,20 @@ def test_trace_that_cannot_be_replayed_is_named(name, text, told, tmp_path, caps
     assert told in complaint(["simulate", *LIMITS, "--trace", str(path)], capsys)
 
 
+@pytest.mark.parametrize("blocks", ["[1e400]", "[" * 100_000])
+def test_blocks_that_are_no_numbers_are_named(blocks, tmp_path, capsys):
+    path = tmp_path / "m.jsonl"
+    line = '{"timestamp": 0, "input_length": 9, "output_length": 9, "hash_ids": '
+    path.write_text(f"{line}[1]}}\n{line}{blocks}}}\n", encoding="utf-8")
+    told = complaint(["simulate", *LIMITS, "--trace", str(path)], capsys)
+    assert "line 2 is not a request of Mooncake" in told
+
+
+def test_slots_beyond_all_bounds_are_named_once(capsys):
+    told = complaint(["tune", "--rate", "1", "--slots", "100001"], capsys)
+    assert told.count("--slots: must be at most 100000, not 100001") == 1
+
+
 def test_trace_that_is_missing_is_the_only_thing_named(capsys):
     told = complaint(["simulate", *LIMITS, "--trace", "gone.csv", "--requests", "9"], capsys)
     assert told.startswith("frontdoor simulate: --trace: cannot read gone.csv")

@@ -116,6 +116,8 @@ def test_limits_go_with_logs_and_logs_with_limits(logs, runs, capsys):
         (["--slots", "4"], "--slots: goes with --engine only"),
         (["--engine", "nowhere.jsonl", "--slots", "4"], "cannot read nowhere.jsonl"),
         (["--engine", "nowhere.jsonl"], "--engine: needs --slots"),
+        (["--engine", "x", "--slots", "4", "--cap", "999999999"], "--cap: must be at most 100000"),
+        (["--engine", "x", "--slots", "4", "--queue", "100001"], "--queue: must be at most 100000"),
     ],
 )
 def test_option_that_cannot_work_is_named(more, told, capsys):

@@ -110,6 +110,10 @@ def test_retries_are_written_as_they_are_read(text):
         ("--thin 0.5", "--thin: goes with --trace only"),
         ("--arrivals-law gamma:2 --burst 3", "--arrivals-law: goes with --rate or --rho only"),
         ("--arrivals-law zipf", "--arrivals-law: 'zipf' is not one of poisson, gamma:CV"),
+        (
+            "--rate 1 --arrivals-law mmpp:1e12,1e-12,1e12",
+            "--arrivals-law: 1e+12 requests come before it changes",
+        ),
         ("--wake 1,2", "--wake: goes with --sleep only"),
         ("--sleep 100,50", "--sleep: level 2 after 50 s is not later than level 1"),
         ("--sleep 1", "--sleep: needs two numbers and a comma, not '1'"),
@@ -140,7 +144,7 @@ def test_all_faults_are_told_at_once():
     assert len(faults("--cap 0 --service fast --think 2 --reps none")) == 4
 
 
-@pytest.mark.parametrize("slo", ["wait", "wait_p95_s=soon", "colour=3"])
+@pytest.mark.parametrize("slo", ["wait", "wait_p95_s=soon", "colour=3", "wait_p95_s=-1"])
 def test_limit_on_nothing_is_a_fault(slo):
     given = {"--cap": "6", "--queue": "8", "--timeout": "5", "--slo": slo, "--jobs": "1"}
     with pytest.raises(UsageError, match="--slo"):
