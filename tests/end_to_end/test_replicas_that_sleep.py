@@ -225,6 +225,13 @@ def test_other_replicas_come_with_the_next_start_and_slots_at_once() -> None:
             assert door.app.reread()[0]
             assert len((await door.status())["replicas"]) == 2
             assert (await door.ask()).status == 200
+            gone = f', {{ url = "{door.urls["b"]}", slots = 4 }}]'
+            assert gone in text
+            door.path.write_text(text.replace(gone, "]").replace("cap = 7", "cap = 3"))
+            (note,) = (await door.order("reload"))["notes"]
+            assert note.startswith("upstreams.text.replicas: which engines there are changes with")
+            assert note.endswith(f"next start: until then {door.urls['b']} stays")
+            assert len((await door.status())["replicas"]) == 2
 
     asyncio.run(scenario())
 

@@ -115,7 +115,7 @@ def test_a_reload_that_goes_wrong_in_an_unforeseen_way_is_answered() -> None:
 def test_a_reload_says_what_has_changed(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with doorway(cap=2) as door:
-            with caplog.at_level("INFO"):
+            with caplog.at_level("INFO", "frontdoor"):
                 door.reread(cap=3)
                 door.reread()
             assert "upstreams.reasoning.admission.cap: 2 -> 3" in caplog.text

@@ -216,7 +216,7 @@ class App:
         if settings.surfaces != old.surfaces:
             said.append("surfaces change with the next start")
         try:
-            self._put_in_force(settings)
+            said += self._put_in_force(settings)
             if self._tls is not None and settings.server.tls_files:
                 load(self._tls, *settings.server.tls_files)
         except JournalError as error:
@@ -322,8 +322,9 @@ class App:
         host, port = sockets[0].getsockname()[:2]
         return Address(host if handed else address.host, port)
 
-    def _put_in_force(self, settings: Settings) -> None:
-        self.pool.apply(settings, self._telemetry)
+    def _put_in_force(self, settings: Settings) -> list[str]:
+        """Returns what of it has to wait for the next start."""
+        notes = self.pool.apply(settings, self._telemetry)
         sleeping = {key: upstream.sleep is not None for key, upstream in settings.upstreams.items()}
         self._telemetry.know(self._dialects, sleeping, settings.keys)
         self.settings = self._view.settings = settings
@@ -354,6 +355,7 @@ class App:
             most = limits.max_connections if listener is self._listeners[0] else ADMIN_CONNECTIONS
             listener.limits = limits._replace(max_connections=most)
             listener.place.stall_timeout_s = listener.service.write_stall_timeout_s
+        return notes
 
     def _status(self) -> str:
         return f"serving {len(self.settings.upstreams)} upstreams by {self.settings.path}"

@@ -53,8 +53,12 @@ class UpstreamRegistry:
         self.cluster: Any = None
         """The front doors that share these gates; None where this one is alone."""
 
-    def apply(self, settings: Settings, telemetry: Telemetry) -> None:
-        """Have the upstreams that `settings` describe; raises JournalError."""
+    def apply(self, settings: Settings, telemetry: Telemetry) -> list[str]:
+        """Have the upstreams that `settings` describe; raises JournalError.
+
+        Returns what of it has to wait for the next start.
+        """
+        notes: list[str] = []
         sleeps = any(upstream.sleep for upstream in settings.upstreams.values())
         if settings.cluster is not None and not self.everyone():
             # Only now: a front door that is alone needs no Redis, nor its library.
@@ -76,7 +80,7 @@ class UpstreamRegistry:
             if upstream is None:
                 upstream = self._make(wanted, settings, telemetry)
             else:
-                upstream.change(wanted, settings.gpu, settings.groups_of(key))
+                notes += upstream.change(wanted, settings.gpu, settings.groups_of(key))
                 if wanted.sleep is not None:
                     self._tell_engine(upstream, settings)
             names = [m.served_name for m in settings.models.values() if m.upstream == key]
@@ -90,6 +94,7 @@ class UpstreamRegistry:
         self._retired = [upstream for upstream in everyone if upstream not in kept]
         for upstream in [*self._retired]:
             upstream.retire(partial(self._let_go, upstream))
+        return notes
 
     def everyone(self) -> list[Upstream]:
         """Return all upstreams that may still have somebody inside."""

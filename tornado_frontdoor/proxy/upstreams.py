@@ -5,7 +5,6 @@ a small line of its own, so that a crowd of token counts takes no slot and does 
 vLLM answers those asleep too, so the side door wakes nobody.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -42,8 +41,6 @@ from tornado_frontdoor.proxy.gate_settings import (
 )
 from tornado_frontdoor.proxy.health import EngineHealth
 from tornado_frontdoor.proxy.standing_orders import StandingOrders
-
-LOG = logging.getLogger("frontdoor")
 
 _SIDE_LIMITS = AdmissionLimits(cap=8, queue=512, queue_timeout_s=60.0)
 """Claude Code counts tokens 14 at a time; 8 at once keep an engine's tokenizer busy enough."""
@@ -282,27 +279,25 @@ class Upstream:
         settings: UpstreamSettings,
         pool: GpuPoolSettings | None,
         groups: tuple[str, ...] = (),
-    ) -> None:
-        """Put new settings in force; everyone inside stays inside."""
+    ) -> list[str]:
+        """Put new settings in force; everyone inside stays inside. Returns what has to wait."""
+        key, notes = settings.key, list[str]()
         self.keeper.on_rest = self.side_door.on_rest = _nothing
         if self.sleepers and settings.replicas and settings.urls != self.settings.urls:
-            LOG.warning(
-                "upstreams.%s.replicas: which engines there are changes with the next start",
-                settings.key,
-            )
+            notes.append(_later(settings, self.settings))
             settings = replace(settings, url=self.settings.url, replicas=self.settings.replicas)
         if self.sleepers and settings.url != self.settings.url:
-            LOG.warning("upstreams.%s.url: another path changes with the next start", settings.key)
+            notes.append(f"upstreams.{key}.url: another path changes with the next start")
             settings = replace(settings, url=self.settings.url)
         if settings.engine != self.settings.engine:
-            LOG.warning("upstreams.%s.engine changes with the next start", settings.key)
+            notes.append(f"upstreams.{key}.engine changes with the next start")
         self.settings = settings
         self.api_key = settings.read_api_key()
         self.keeper.gate.key = settings.key
         wake = wake_limits_of(settings, pool, groups)
         if (wake is None) is bool(self.sleepers):
             # A second gate before one engine would be a second cap.
-            LOG.warning("upstreams.%s.sleep comes or goes with the next start", settings.key)
+            notes.append(f"upstreams.{key}.sleep comes or goes with the next start")
         self._discover()
         self._change_engines()
         self.keeper.change_limits(limits_of(settings))
@@ -311,6 +306,7 @@ class Upstream:
             if policy is not None:
                 self.keeper.change_policies({engine.url: policy})
         self.sleepers.change_orders(order_rules_of(settings))
+        return notes
 
     def retire(self, let_go: Callable[[], None]) -> None:
         """Serve those inside to their end, sleep no more, and call `let_go` when all is quiet."""
@@ -381,6 +377,15 @@ class Upstream:
         if self._health is not None:
             await self._health.close()
         await self.sleepers.close()
+
+
+def _later(wanted: UpstreamSettings, kept: UpstreamSettings) -> str:
+    """Return what is said of engines that come and go with the next start."""
+    stay = ", ".join(url for url in kept.urls if url not in wanted.urls)
+    return (
+        f"upstreams.{wanted.key}.replicas: which engines there are changes with the next start"
+        + (f": until then {stay} stays" if stay else "")
+    )
 
 
 def _nothing() -> None:

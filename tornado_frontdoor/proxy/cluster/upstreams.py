@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -42,8 +41,6 @@ from tornado_frontdoor.proxy.gate_settings import engines_of, limits_of, wake_li
 from tornado_frontdoor.proxy.health import EngineHealth
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.proxy.upstreams import Upstream
-
-LOG = logging.getLogger("frontdoor")
 
 COUNT_LIMIT_BYTES = 4 * 1024 * 1024
 ROLES = ("owner", "member", "seeking", "alone")
@@ -338,13 +335,13 @@ class ClusterUpstream(Upstream):
         settings: UpstreamSettings,
         pool: GpuPoolSettings | None,
         groups: tuple[str, ...] = (),
-    ) -> None:
+    ) -> list[str]:
         """Put new settings in force; they matter at the door that owns the gates."""
+        notes = []
         if settings.url != self.shared.address:
-            LOG.warning(
-                "upstreams.%s: its first address names it to the other front doors: its engines "
-                "change with the next start",
-                settings.key,
+            notes.append(
+                f"upstreams.{settings.key}: its first address names it to the other front doors: "
+                "its engines change with the next start"
             )
             settings = replace(settings, url=self.settings.url, replicas=self.settings.replicas)
         self.settings, self._groups = settings, groups
@@ -357,6 +354,7 @@ class ClusterUpstream(Upstream):
                 policy = wake_limits_of(settings, pool, groups, engine.url)
                 if policy is not None:
                     self.shared.driver.change_policies({engine.url: policy})
+        return notes
 
     def retire(self, let_go: Callable[[], None]) -> None:
         """Stay until the next start: other doors may still bring requests here."""
