@@ -55,11 +55,6 @@ class WholeGate(GateLike, Protocol):
         ...
 
     @property
-    def cooling(self) -> int:
-        """See `Gate`."""
-        ...
-
-    @property
     def duplicate_finishes(self) -> int:
         """See `Gate`."""
         ...
@@ -102,6 +97,11 @@ class CheckedGate:
     def state(self) -> EngineState:
         """Pass on."""
         return self._gate.state
+
+    @property
+    def cooling(self) -> int:
+        """Pass on."""
+        return self._gate.cooling
 
     def arrive(self, ticket: Ticket) -> Sequence[Decision]:
         """Pass on and judge."""
@@ -185,7 +185,8 @@ class CheckedGate:
         cap = int(min(self._scenario.cap, slots)) if slots else self._cap
         if cap != self._cap:
             self._cap = cap
-            limits = self._scenario.queue, self._scenario.timeout_s, COOLING_LIMIT_S
+            places = self._scenario.queue + self._scenario.cap - cap  # who the others are woken for
+            limits = places, self._scenario.timeout_s, COOLING_LIMIT_S
             self._queue.limits_changed(self._loop.time_s, cap, *limits)
 
     def _note_depth(self) -> None:

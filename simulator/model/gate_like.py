@@ -30,6 +30,11 @@ class GateLike(Protocol):
         """See `Gate`."""
         ...
 
+    @property
+    def cooling(self) -> int:
+        """See `Gate`."""
+        ...
+
     def next_deadline(self) -> float | None:
         """See `Gate`."""
         ...

@@ -374,7 +374,7 @@ class SimulatedRun:
             self._arm()
 
     def _arm(self) -> None:
-        if not (self._expecting or self.records.inside or self._returning):
+        if not (self._expecting or self.records.inside or self._returning or self._gate.cooling):
             return  # an engine that is left alone would be looked at for ever
         deadline_s = self._gate.next_deadline()
         if deadline_s is not None and deadline_s < self._armed_s:

@@ -126,6 +126,27 @@ class TestWaking:
         scene.pass_time(5.0)
         assert late.replica == "b"
 
+    def test_without_a_queue_the_next_wakes_another_too(self):
+        """Slots that only the sleeping one has are places; those beyond the cap are not."""
+        scene = Scene(levels=(0, 1), queue=0, cap=6)
+        scene.pass_time(1.0)
+        crowd = [scene.come() for _ in range(7)]
+        assert [one.state for one in crowd[3:]] == [
+            TicketState.IN_FLIGHT,
+            TicketState.QUEUED,
+            TicketState.QUEUED,
+            TicketState.GONE,
+        ]
+        scene.pass_time(5.0)
+        assert [one.replica for one in crowd[3:6]] == ["a", "b", "b"]
+
+    def test_slots_of_one_that_is_drained_are_no_places(self):
+        scene = Scene(levels=(0, 1), queue=0, cap=6)
+        scene.pass_time(1.0)
+        scene.take(scene.gate.drain_engine("b"))
+        crowd = [scene.come() for _ in range(5)]
+        assert crowd[4].state is TicketState.GONE
+
     def test_the_one_that_is_soonest_awake_is_woken(self):
         scene = Scene(levels=(2, 1))
         scene.pass_time(1.0)

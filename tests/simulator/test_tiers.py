@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from scenes import scene
 
-from simulator.model.scenario import Tiers
+from simulator.model.event_loop import DRIVERS
+from simulator.model.scenario import Scenario, Tiers
 from simulator.study.experiment import Plan, observe
+from simulator.traffic.distributions import Distribution
 from simulator.traffic.retries import Retry
 from simulator.traffic.service import Rows, Service
-from simulator.traffic.workload import Replay
+from simulator.traffic.workload import Renewal, Replay
 
 TIERS = Tiers(idle_s=(10.0, 100.0), wake_s=(3.0, 20.0), fall_s=(2.0, 1.0), hold_s=(5.0, 60.0))
 
@@ -135,3 +137,22 @@ def test_replicas_that_sleep_are_the_same_in_either_driver(driver):
     _, journal = observe(world, Plan(driver=driver))
     _, other = observe(world, Plan(driver="heap"))
     assert [str(one) for one in journal] == [str(one) for one in other]
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_without_a_queue_the_second_of_two_engines_is_woken_too(driver):
+    scenario = Scenario(
+        cap=6,
+        queue=0,
+        timeout_s=30.0,
+        arrivals=Renewal(rate=2.4),
+        service=Service(seconds=Distribution("lognormal", 2.0, 1.0)),
+        replicas=2,
+        slots=4,
+        hang_up=0.2,
+        cooling_s=3.0,
+        tiers=Tiers(idle_s=(1.0, 0.0), hold_s=(30.0, 180.0)),
+        requests=300,
+        warmup=0,
+    )
+    observe(scenario, Plan(seed=22, driver=driver), 1)  # nobody is refused beside slots to come

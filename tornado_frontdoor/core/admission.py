@@ -389,12 +389,14 @@ class AdmissionController:
 
     def _places_for(self, newcomer: Ticket, kept: int, now: float) -> float:
         """Return how many may wait when a newcomer is to be the last: some places are others'."""
-        places = self.limits.queue
+        places: float = self.limits.queue
         if self._paused:  # the slots that nobody can have are places too
             return places if self._cap == inf else places + max(0, self._cap - self._used)
         if self._fair is not None:
             others = self._fair.kept_from(newcomer, self._queue.values(), now)
             kept = 0 if others is None else max(kept, others)
+        if self._replicas is not None:
+            places += self._replicas.places_of_sleepers(self._cap, self._used)
         return places - kept
 
     def _look(self) -> None:

@@ -12,6 +12,8 @@ is what is awake: a replica is picked while its machine proves it awake and nobo
 
 Rule 1: while none is awake nobody is let in, and callers wait as long as the one says that is
         soonest awake; as soon as one is, they wait for a slot like anywhere.
+        Slots that only those have who sleep are places in the queue, so that without a queue, too,
+        the next one is woken.
 Rule 2: to whoever asks for the upstream as a whole it is as that one is.
 Rule 3: what a driver is to do for one of them comes as `OfReplica`, and is reported with its name.
 """
@@ -79,7 +81,7 @@ class ReplicaGate(Gate):
         naps: Mapping[str, SleepConfig],
     ) -> None:
         now = clock.now()
-        super().__init__(key, limits, clock, rng, replicas=Replicas(engines, now))
+        super().__init__(key, limits, clock, rng, replicas=Replicas(engines, now, woken=True))
         self._wanted: frozenset[str] = frozenset()
         self._used_s: dict[str, float] = {}
         self._shown = EngineState.UNKNOWN

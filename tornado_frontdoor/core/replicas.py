@@ -102,7 +102,9 @@ class EngineReplica:
 class Replicas:
     """All engines behind one upstream. Each call is linear in their number, which is small."""
 
-    def __init__(self, engines: Engines, now: float) -> None:
+    def __init__(self, engines: Engines, now: float, *, woken: bool = False) -> None:
+        self._woken = woken
+        """Whether those that are not up are woken for who waits."""
         self._all: dict[str, EngineReplica] = {}
         self.change(engines, now)
 
@@ -141,6 +143,14 @@ class Replicas:
     def all_drained(self) -> bool:
         """Whether none of them takes anybody new until an operator says so."""
         return all(replica.drained for replica in self)
+
+    def places_of_sleepers(self, cap: float, used: int) -> float:
+        """Return how many may wait for slots that only those have who are to be woken."""
+        awake = max(used, sum(one.slots for one in self if one.available))
+        if not self._woken or awake >= cap:
+            return 0
+        free = sum(one.slots - one.used for one in self if not one.up and not one.drained)
+        return min(cap - awake, free)
 
     def has_room(self, weight: int) -> bool:
         """Whether one of them can take `weight` slots now."""
