@@ -29,6 +29,7 @@ MAY_BE_IMPORTED_BY_CORE = {
     *("dataclasses", "enum", "collections", "typing", "math", "heapq"),
     "bisect",  # lists that stay in order
     "fnmatch",  # names are matched with globs
+    "msgspec",  # only for its struct, of the one decision that is made for each request
     "hashlib",  # one key goes to one replica, in every process
     "reprlib",  # values of any size are shown in a line
     "tornado_frontdoor",
