@@ -109,7 +109,8 @@ def test_an_estimate_is_learned_kept_and_counts_down() -> None:
             assert learned_s > 1.2
             journal = door.app.pool._journal
             assert journal is not None
-            assert journal.recall(door.upstream().settings.url)[1] == {"sleeping": learned_s}
+            url = door.upstream().settings.url
+            await door.until(lambda: journal.recall(url)[1] == {"sleeping": learned_s})
 
     asyncio.run(scenario())
 

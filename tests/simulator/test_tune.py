@@ -419,10 +419,12 @@ def replicated(slots, more=""):
     listed = ", ".join(
         f'{{ url = "http://e{number}:8000", slots = {each} }}' for number, each in enumerate(slots)
     )
-    return (
-        f"[upstreams.text]\nreplicas = [{listed}]\n{more}[upstreams.text.admission]\ncap = 7\n"
-        'queue = 20\nqueue_timeout_s = 60\nfair_share = true\n[models.m]\nupstream = "text"\n'
+    tables = (
+        f"[upstreams.text]\nreplicas = [{listed}]\n{more}",
+        "[upstreams.text.admission]\ncap = 7\nqueue = 20\nqueue_timeout_s = 60\nfair_share = true",
+        '[models.m]\nupstream = "text"\n',
     )
+    return "\n".join(tables)
 
 
 def test_replicas_of_a_configuration_are_simulated_as_replicas(tmp_path, capsys):
