@@ -65,4 +65,5 @@ def test_clients_that_come_back_sooner_than_they_were_told_break_no_law(driver):
         requests=700,
         warmup=50,
     )
-    observe(scenario, Plan(seed=56, driver=driver), 0)
+    _, journal = observe(scenario, Plan(seed=56, driver=driver), 0)
+    assert any(entry.what == "queue_full" for entry in journal)

@@ -155,4 +155,5 @@ def test_without_a_queue_the_second_of_two_engines_is_woken_too(driver):
         requests=300,
         warmup=0,
     )
-    observe(scenario, Plan(seed=22, driver=driver), 1)  # nobody is refused beside slots to come
+    _, journal = observe(scenario, Plan(seed=22, driver=driver), 1)
+    assert max(entry.in_flight for entry in journal) == 6, "more than one engine runs at once"

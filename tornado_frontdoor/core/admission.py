@@ -232,6 +232,7 @@ class AdmissionController:
             full_s = now - self._changed_s if full else None  # as `full_for_s`, without the call
             self.drain_rate.observe(now - ticket.admitted_s, full_s)
             self._used -= ticket.weight
+            assert self._used >= 0
             self._changed_s = now
             if not self._plain:
                 self._give_back(ticket)

@@ -146,8 +146,10 @@ class Replicas:
 
     def places_of_sleepers(self, cap: float, used: int) -> float:
         """Return how many may wait for slots that only those have who are to be woken."""
+        if not self._woken:
+            return 0
         awake = max(used, sum(one.slots for one in self if one.available))
-        if not self._woken or awake >= cap:
+        if awake >= cap:
             return 0
         free = sum(one.slots - one.used for one in self if not one.up and not one.drained)
         return min(cap - awake, free)
