@@ -1,8 +1,9 @@
 """The proxies that the front door is measured beside: how each is configured and started.
 
-aiohttp and FastAPI with httpx are of ours, as small as can be. HAProxy, Envoy, vllm-router and
-LiteLLM take part where they are there: on the PATH, or installed by `bench/peers/install.sh`. Each
-keeps its connections on both sides; HAProxy and Envoy have one thread, LiteLLM one worker.
+aiohttp, FastAPI with httpx and a relay that reads nothing are of ours, as small as can be. HAProxy,
+Envoy, vllm-router and LiteLLM take part where they are there: on the PATH, or installed by
+`bench/peers/install.sh`. Each keeps its connections on both sides; HAProxy and Envoy have one
+thread, LiteLLM one worker.
 """
 
 import json
@@ -16,7 +17,7 @@ from typing import Any
 from bench.harness import PEERS, Process, free_port, start_listening
 
 INSTALLED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "frontdoor-peers"
-OWN = ("aiohttp", "fastapi")
+OWN = ("aiohttp", "fastapi", "relay")
 OTHERS = ("haproxy", "envoy", "vllm-router", "litellm")
 SLOW = frozenset({"fastapi", "litellm"})
 """What does not reach half of the front door's rate."""

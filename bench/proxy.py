@@ -1,9 +1,10 @@
 """CPU of the whole front door for each request and each relayed chunk, beside minimal proxies.
 
-The peers are aiohttp, FastAPI with httpx, and those of HAProxy, Envoy, vllm-router and LiteLLM that
-are installed. All run in one go, in turn, against the same engine on this machine, so that the
-ratios hold when the machine's speed drifts. CPU is user plus system time of the proxy's process
-alone, all its threads.
+The peers are aiohttp, FastAPI with httpx, a relay that reads nothing of what it passes on (what the
+loop and the sockets alone cost a program in Python), and those of HAProxy, Envoy, vllm-router and
+LiteLLM that are installed. All run in one go, in turn, against the same engine on this machine, so
+that the ratios hold when the machine's speed drifts. CPU is user plus system time of the proxy's
+process alone, all its threads.
 """
 
 import argparse
