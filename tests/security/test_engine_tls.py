@@ -144,6 +144,26 @@ def test_another_authority_holds_from_the_next_reading_on() -> None:
     asyncio.run(scenario())
 
 
+def test_a_probe_trusts_no_authority_of_the_machine_beside_that_of_the_file() -> None:
+    assert len(TlsFiles().context().get_ca_certs()) > 1
+    assert len(TlsFiles(ONE).context().get_ca_certs()) == 1
+
+
+def test_a_configuration_is_read_without_the_authorities_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take tens of milliseconds for each upstream, and a reload keeps everybody waiting."""
+    read: list[str] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: read.append("all"))
+    for more in ("", f'ca_file = "{ONE}"', f'client_cert = "{TWO}"\nclient_key = "{TWO_KEY}"'):
+        path = tmp_path / "frontdoor.toml"
+        path.write_text(UPSTREAM.format(url="https://127.0.0.1:1", settings=more))
+        load(path)
+    assert not read
+    TlsFiles().context()
+    assert read, "where they are wanted they are read so"
+
+
 def test_a_probe_trusts_the_same_and_says_which_setting_is_missing() -> None:
     async def scenario() -> None:
         async with TlsEngine(asks=False) as url:
