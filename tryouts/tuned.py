@@ -176,7 +176,7 @@ def _measured(
     with Stage(folder) as stage:
         command = [sys.executable, "-m", "tryouts.tuned", str(engine)]
         url = stage.start("engine", command).listening(1)[0]
-        limits = toml_text(answer.tuned, answer.command, "reasoning", answer.slots)
+        limits = toml_text(answer.tuned, answer.command, answer.to)
         rest = (
             f'[server]\nstate_dir = "var"\n[upstreams.reasoning]\nurl = "{url}"\n'
             '[models.reasoning]\nupstream = "reasoning"\n'

@@ -277,7 +277,7 @@ def named_numbers(text: str) -> dict[str, float]:
     for part in text.split(","):
         name, equals, value = part.partition("=")
         name = name.strip()
-        if not equals or not name.isidentifier() or name in found:
+        if not equals or not name or name in found:
             raise ValueError(f"{part!r} is not NAME=NUMBER, each name once")
         found[name] = above(0)(value)
     return found

@@ -27,9 +27,11 @@ from simulator.traffic.service import Service
 from simulator.traffic.tables import TraceError
 from simulator.traffic.trace_readers import read_trace
 from simulator.traffic.workload import Arrivals, Burst, Closed, Modulated, Renewal, Replay
+from tornado_frontdoor.core.limits import COOLING_LIMIT_S
 
 __all__ = ["StudyRequest", "UsageError", "replay_of", "simulate_of", "sweep_of"]
 
+DEFAULT_SLOTS = 8
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_RHO = 0.8
 DEFAULT_REQUESTS = 20_000
@@ -91,7 +93,7 @@ def replay_of(given: Mapping[str, Any]) -> StudyRequest:
 
 def scenario_of(options: OptionParser, log: AccessLog | None) -> StudyRequest:
     """Return one scenario whose limits are still to be found, before the largest cap there is."""
-    slots = options.take("--slots", parsers.places(1), 8)
+    slots = options.take("--slots", parsers.places(1), DEFAULT_SLOTS)
     count, per_replica = options.take("--replicas", parsers.replicas, (1, slots))
     cap = max(1, count * per_replica - 1)
     name = str(options.take("--log", str, ""))
@@ -115,7 +117,7 @@ def _command(
     log: AccessLog | None = None,
     name: str = "",
 ) -> StudyRequest:
-    slots = options.take("--slots", parsers.places(1), 8)
+    slots = options.take("--slots", parsers.places(1), DEFAULT_SLOTS)
     count, per_replica = options.take("--replicas", parsers.replicas, (1, slots))
     if "--replicas" in options and "--slots" in options:
         options.fault("--slots", "--replicas says it already")
@@ -152,6 +154,7 @@ def _command(
         fair_share=options.flag("--fair-share"),
         hang_up=options.take("--hang-up", parsers.share, 0.0),
         cooling_s=options.take("--cooling", parsers.at_least(0), 0.0),
+        cooling_limit_s=options.take("--cooling-limit", parsers.at_least(0), COOLING_LIMIT_S),
         tiers=_tiers(options),
         each=options.take("--each", _each, None),
         gpu_cost_per_h=options.take("--gpu-cost", parsers.at_least(0), 0.0),
@@ -228,7 +231,7 @@ def _length(options: OptionParser, arrivals: Arrivals | Closed) -> tuple[int | N
 
 
 def _tiers(options: OptionParser) -> Tiers | None:
-    for option in ("--wake", "--fall", "--hold-limit"):
+    for option in ("--wake", "--fall", "--hold-limit", "--hold-advice"):
         options.needs(option, "--sleep")
     if "--sleep" not in options:
         return None
@@ -242,6 +245,7 @@ def _tiers(options: OptionParser) -> Tiers | None:
         wake_s=options.take("--wake", seconds, tiers.wake_s),
         fall_s=options.take("--fall", seconds, tiers.fall_s),
         hold_s=options.take("--hold-limit", parsers.pair_of(parsers.above(0)), tiers.hold_s),
+        retry_after_s=options.take("--hold-advice", seconds, tiers.retry_after_s),
     )
 
 

@@ -21,7 +21,7 @@ from simulator.exact.known import exact_metrics
 from simulator.model.scenario import Scenario
 from simulator.reports.html_report import html_report
 from simulator.reports.json_document import as_json
-from simulator.reports.tune_text import toml_text, traffic_text, tune_document
+from simulator.reports.tune_text import Destination, toml_text, traffic_text, tune_document
 from simulator.study.capacity import load_of
 from simulator.study.experiment import executor, observe
 from simulator.study.observed import observed_metrics
@@ -42,12 +42,14 @@ class Recommendation:
 
     tuned: Tuned
     command: StudyRequest
-    upstream: str
-    slots: int
+    to: Destination
 
 
-def tune(given: Mapping[str, Any]) -> Recommendation:
-    """Carry out `tune` and print its answer; raises UsageError."""
+def tune(given: Mapping[str, Any], to: Destination | None = None) -> Recommendation:
+    """Carry out `tune` and print its answer; raises UsageError.
+
+    `to`: what a configuration has already, where there is one.
+    """
     command, queues, timeouts_s = tune_of(given)
     base = command.scenarios[0]
     say = partial(print, file=sys.stderr, flush=True)
@@ -70,26 +72,24 @@ def tune(given: Mapping[str, Any]) -> Recommendation:
         )
         tuned = search.run()
     say(f"{tuned.simulated} requests simulated, {len(tuned.trials)} points looked at.")
+    if to is None:
+        to = Destination(upstream=_upstream(given, command.log), slots=slots)
     page = given.get("--html")
     if page:
-        _write_page(Path(str(page)), tuned, command, _upstream(given, command.log))
-    answer = Recommendation(tuned, command, _upstream(given, command.log), slots)
+        _write_page(Path(str(page)), tuned, command, to)
     if command.json:
-        print(as_json(tune_document(tuned, command, answer.upstream, slots)))
+        print(as_json(tune_document(tuned, command, to)))
     else:
-        print(toml_text(tuned, command, answer.upstream, slots), end="")
-    return answer
+        print(toml_text(tuned, command, to), end="")
+    return Recommendation(tuned, command, to)
 
 
-def _write_page(path: Path, tuned: Tuned, command: StudyRequest, upstream: str) -> None:
-    best, base = tuned.recommended, command.scenarios[0]
+def _write_page(path: Path, tuned: Tuned, command: StudyRequest, to: Destination) -> None:
+    best = tuned.recommended
     run = None if best is None else observe(best.scenario, command.plan)
     observed = None if command.log is None else observed_metrics(command.log)
-    slots = base.replicas * base.slots
     try:
-        path.write_text(
-            html_report(tuned, command, upstream, slots, run, observed), encoding="utf-8"
-        )
+        path.write_text(html_report(tuned, command, to, run, observed), encoding="utf-8")
     except OSError as error:
         raise UsageError([f"--html: cannot write {path}: {error.strerror}"]) from None
     print(f"written: {path}", file=sys.stderr)

@@ -44,6 +44,7 @@ Engine:
   --wake S1,S2              Time a wake from level 1, 2 takes; default 3,45.
   --fall S1,S2              Time falling asleep takes; default 10,1.
   --hold-limit S1,S2        How long a request may wait for such a wake; default 30,180.
+  --hold-advice S1,S2       What those are told who waited in vain; default 10,60.
 """
 
 _CLIENTS = """\
@@ -62,6 +63,8 @@ Clients:
   --fair-share              Slots are shared by key, as with fair_share in the configuration.
   --hang-up P               Share of clients that leave in the middle of their answer.
   --cooling S               Until the engine has noticed such a departure. Default 0.
+  --cooling-limit S         The slot is given on after this at the latest, as with cooling_limit_s
+                            in the configuration. Default 2.
 """
 
 _RUN = """\
@@ -90,8 +93,8 @@ Usage:
   frontdoor simulate --config FILE [--cap N] [--queue N] [options]
   frontdoor simulate --world FILE [options]
 
-With --config it is that configuration: its slots, cap, queue, timeout and idle tiers. With --log as
-well: what would this configuration have done with last Tuesday?
+With --config it is that configuration: its engines, limits, idle tiers and shares; what it has
+besides is told. With --log as well: what would this configuration have done with last Tuesday?
 
 With --world it is several models that share GPUs: a whole configuration, with a [traffic.MODEL]
 table for each model that is asked for; conf/worlds/several-models.toml is one. It goes with
@@ -233,7 +236,7 @@ Options:
   --log FILE                The front door's own access log: its traffic and its seconds. However it
                             was collected: prefixes, JSON of Docker or journald, gzip; - is stdin.
   --upstream KEY            Whose requests and whose table; where the log or the file has several.
-  --config FILE             Take the slots (and the key) from this configuration.
+  --config FILE             Take engines, idle tiers, shares (and the key) from this configuration.
   --slo LIST                Limits to keep, e.g. wait_p95_s=2.5,lost_share=0.02.
                             Default lost_share=0.01,wait_p95_s=5.
   --headroom P              Keep them with this share more traffic too; default 0.2, 0 for none.
@@ -241,7 +244,8 @@ Options:
   --queue LIST              Queues to look through; default 0 to 64.
   --timeout LIST            Timeouts to look through; default 1, 2 and 6 times the limit on wait.
   --html FILE               Write a report, one page that needs no other file.
-  --apply FILE              Write the table into this configuration; the old one stays as FILE.bak.
+  --apply FILE              Take the same from this configuration and write the answer into it; the
+                            old one stays as FILE.bak.
 
 {_TRAFFIC}
 {_ENGINE}

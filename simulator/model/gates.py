@@ -25,6 +25,7 @@ def new_gate(scenario: Scenario, loop: EventLoop, streams: Streams) -> Gate:
         return_places=scenario.places_for_returns,
         fair_share=scenario.fair_share,
         heeds_patience=scenario.patience_told == "heeded",
+        cooling_limit_s=scenario.cooling_limit_s,
     )
     pacing = Random(int(streams.of(Purpose.PACING).integers(1 << 62)))
     nap = (

@@ -14,7 +14,7 @@ from simulator.traffic.retries import NO_RETRY, TOLD, Advice, Retry
 from simulator.traffic.service import Service
 from simulator.traffic.streams import Streams
 from simulator.traffic.workload import Arrivals, Burst, Closed, Replay
-from tornado_frontdoor.core.limits import default_return_places
+from tornado_frontdoor.core.limits import COOLING_LIMIT_S, default_return_places
 
 PatienceTold = Literal["no", "ignored", "heeded"]
 Balancing = Literal["least", "random", "round-robin"]
@@ -58,9 +58,10 @@ class Scenario:
     `slots` are those of each replica. `requests` None: as many as the arrivals have. The first
     `warmup` requests fill the system and are not measured. `hang_up` is the share of clients that
     leave after an evenly spread part of their answer; the engine works on for `cooling_s` until it
-    has noticed, and the slot is not given on before. `return_places` None: half of the queue.
-    Where `patience_told` is not "no", clients say how long they wait, as SDKs do, and try again
-    after it; the gate heeds it or not. `fair_share`: slots are shared by `keys`.
+    has noticed, and the slot is not given on before that or `cooling_limit_s`, whichever is less.
+    `return_places` None: half of the queue. Where `patience_told` is not "no", clients say how long
+    they wait, as SDKs do, and try again after it; the gate heeds it or not. `fair_share`: slots are
+    shared by `keys`.
     """
 
     cap: int
@@ -80,6 +81,7 @@ class Scenario:
     fair_share: bool = False
     hang_up: float = 0.0
     cooling_s: float = 0.0
+    cooling_limit_s: float = COOLING_LIMIT_S
     tiers: Tiers | None = None
     each: EachRequest | None = None
     gpu_cost_per_h: float = 0.0
@@ -121,7 +123,9 @@ class Scenario:
             and self.service.slowdown == 0
             and not self.service.uncertain
         )
-        return steady and spread and self.cap <= self.replicas * self.slots
+        given_on_early = self.hang_up > 0 and self.cooling_s > self.cooling_limit_s
+        fits = self.cap <= self.replicas * self.slots
+        return steady and spread and fits and not given_on_early
 
     @property
     def below_slots(self) -> bool:

@@ -17,7 +17,7 @@ from simulator.reports.json_document import parameters
 from simulator.reports.svg import Curve, Dot, Frame, drawn
 from simulator.reports.terminal import ROWS, asked_columns, interval, number
 from simulator.reports.tier_picture import spans, states_section
-from simulator.reports.tune_text import admission_table, grounds, reasons, toml_text
+from simulator.reports.tune_text import Destination, grounds, reasons, table_lines, toml_text
 from simulator.study.request import StudyRequest
 from simulator.study.tune import Trial, Tuned
 
@@ -32,16 +32,15 @@ QUANTILES = tuple(1 - 10 ** (-at / 12) for at in range(37))
 def html_report(
     tuned: Tuned,
     command: StudyRequest,
-    upstream: str,
-    slots: int,
+    to: Destination,
     run: tuple[Records, Sequence[Entry]] | None,
     observed: Metrics | None,
 ) -> str:
     """Return the page; `run` is one replication of the recommended point with its journal."""
     best = tuned.recommended
-    text = toml_text(tuned, command, upstream, slots)
+    text = toml_text(tuned, command, to)
     parts = [
-        *_head(tuned, command, upstream, slots),
+        *_head(tuned, command, to),
         *_points(tuned, command),
         *(() if run is None else _over_time(*run, best, command)),
         *(() if run is None else _states(*run, best)),
@@ -52,7 +51,7 @@ def html_report(
     return _PAGE.replace("@BODY@", "\n".join(parts))
 
 
-def _head(tuned: Tuned, command: StudyRequest, upstream: str, slots: int) -> Iterable[str]:
+def _head(tuned: Tuned, command: StudyRequest, to: Destination) -> Iterable[str]:
     """Yield the answer: a sentence, the numbers that matter, what to paste, and why."""
     best = tuned.recommended
     yield f"<header><h1>{_sentence(tuned)}</h1>"
@@ -65,7 +64,7 @@ def _head(tuned: Tuned, command: StudyRequest, upstream: str, slots: int) -> Ite
         told = f"<b>{escape(value)}</b><span>{escape(label)}</span><small>{escape(why)}</small>"
         yield f"<div>{told}</div>"
     yield '</div></header><div class="pair">'
-    table = "\n".join(admission_table(best, upstream, slots))
+    table = "\n".join(table_lines(best, to))
     yield f'<div><button id="copy">copy</button><pre id="toml">{escape(table)}</pre></div>'
     items = "".join(f"<li>{escape(reason)}</li>" for reason in reasons(tuned))
     yield f"<ul>{items}</ul></div>"

@@ -64,6 +64,7 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
         **({} if scenario.patience_told == "no" else {"patience_told": scenario.patience_told}),
         "hang_up": scenario.hang_up,
         "cooling_s": scenario.cooling_s,
+        "cooling_limit_s": scenario.cooling_limit_s,
         "sleep_s": None,
         "wake_s": None,
         "fall_s": None,

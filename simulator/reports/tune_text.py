@@ -1,10 +1,12 @@
 """The answer of `tune` as TOML with its reasons as comments, and as a document for scripts."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isfinite
 from textwrap import wrap
 
+from simulator.model.scenario import Scenario
 from simulator.reports.json_document import (
     load_document,
     metrics_document,
@@ -26,32 +28,68 @@ SHOWN = (
 WIDTH = 96
 
 
-def toml_text(tuned: Tuned, command: StudyRequest, upstream: str, slots: int) -> str:
+Value = bool | int | float
+Tables = Mapping[str, Mapping[str, Value]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Whose tables the answer is for, and what they have that `tune` does not look for."""
+
+    upstream: str
+    slots: int | None
+    """What is to be written; None: the replicas have theirs."""
+    kept: Mapping[str, Value] = field(default_factory=dict)
+    """Further keys of its admission table, as they are."""
+    tiers: bool = True
+    """Whether idle times are to be written, where there are any: else it has them already."""
+
+
+def tables_of(scenario: Scenario, to: Destination) -> Tables:
+    """Return what is to be written, by the upstream's table."""
+    admission: dict[str, Value] = {} if to.slots is None else {"slots": to.slots}
+    admission["cap"], admission["queue"] = scenario.cap, scenario.queue
+    admission["queue_timeout_s"] = scenario.timeout_s
+    admission |= to.kept
+    if "return_places" in admission:  # never more than the queue has
+        admission["return_places"] = min(int(admission["return_places"]), scenario.queue)
+    tables: dict[str, Mapping[str, Value]] = {"admission": admission}
+    tiers = scenario.tiers
+    if tiers is not None and to.tiers:
+        tables["sleep"] = {"idle_sleep_s": tiers.idle_s[0], "idle_offload_s": tiers.idle_s[1]}
+    return tables
+
+
+def toml_text(tuned: Tuned, command: StudyRequest, to: Destination) -> str:
     """Return the whole answer: one piece of TOML."""
     lines = [*_comments(_verdict(tuned))]
     if tuned.recommended is not None:
-        lines += [*admission_table(tuned.recommended, upstream, slots), ""]
+        lines += [*table_lines(tuned.recommended, to), ""]
         lines += _comments(reasons(tuned))
         lines += ["#", *(f"# {row}" for row in _table(tuned, command))]
     lines += ["#", *_comments(grounds(tuned, command))]
     return "\n".join(lines) + "\n"
 
 
-def admission_table(trial: Trial, upstream: str, slots: int) -> list[str]:
-    """Return the table that `frontdoor check` accepts."""
-    scenario = trial.scenario
-    return [
-        f"[upstreams.{_key(upstream)}.admission]",
-        f"slots = {slots}",
-        f"cap = {scenario.cap}",
-        f"queue = {scenario.queue}",
-        f"queue_timeout_s = {scenario.timeout_s:g}",
-    ]
+def table_lines(trial: Trial, to: Destination) -> list[str]:
+    """Return the tables that `frontdoor check` accepts."""
+    lines: list[str] = []
+    for name, values in tables_of(trial.scenario, to).items():
+        lines += [""] if lines else []
+        lines.append(f"[upstreams.{key_text(to.upstream)}.{name}]")
+        lines += [f"{key} = {value_text(value)}" for key, value in values.items()]
+    return lines
 
 
-def _key(name: str) -> str:
+def key_text(name: str) -> str:
+    """Return a name as TOML has it in a key."""
     plain = name.replace("-", "").replace("_", "").isalnum() and name.isascii()
     return name if plain else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def value_text(value: Value) -> str:
+    """Return a value as TOML has it."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:.15g}"
 
 
 def _comments(texts: Iterator[str] | Sequence[str]) -> Iterator[str]:
@@ -200,11 +238,11 @@ def grounds(tuned: Tuned, command: StudyRequest) -> Iterator[str]:
             yield f"Note: {note}"
 
 
-def tune_document(
-    tuned: Tuned, command: StudyRequest, upstream: str, slots: int
-) -> dict[str, object]:
+def tune_document(tuned: Tuned, command: StudyRequest, to: Destination) -> dict[str, object]:
     """Return what `tune --json` prints."""
-    used = parameters(command.scenarios[0], command.traffic)
+    base = command.scenarios[0]
+    slots = base.replicas * base.slots
+    used = parameters(base, command.traffic)
     for name in ("cap", "queue", "timeout_s"):
         del used[name]
     best = tuned.recommended
@@ -213,9 +251,9 @@ def tune_document(
         "seed": command.plan.seed,
         "slo": command.slo,
         "headroom": tuned.headroom,
-        "upstream": upstream,
+        "upstream": to.upstream,
         "recommended": None if best is None else {"slots": slots, **_limits(best)},
-        "toml": None if best is None else "\n".join(admission_table(best, upstream, slots)) + "\n",
+        "toml": None if best is None else "\n".join(table_lines(best, to)) + "\n",
         "confidence": tuned.confidence,
         "uncertain": tuned.uncertain,
         "holds_with_headroom": tuned.holds_with_headroom,

@@ -84,6 +84,7 @@ def _add(columns: LogColumns, entry: dict[str, Any], ended_s: float) -> None:
             weight=min(max(1, int(entry["weight"])), HEAVIEST),
             stream=bool(entry.get("stream")),
             upstream=str(entry["upstream"]),
+            key=key if isinstance(key := entry.get("key"), str) and key else None,
         )
     )
 

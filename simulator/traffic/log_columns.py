@@ -1,7 +1,7 @@
 """A log of requests as columns that grow: what each reader of a log fills in, line by line."""
 
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf, nan
 from typing import NamedTuple
@@ -37,6 +37,8 @@ class AccessLog:
     """Wall clock of the first arrival."""
     upstream: str
     """Whose requests they are; empty where the log does not say."""
+    keys: Mapping[str, int] = field(default_factory=dict)
+    """How many requests brought whose key, as the front door's own log names them."""
     format: str = "the front door's own log"
     """Whose log it is."""
 
@@ -64,6 +66,7 @@ class LoggedRequest(NamedTuple):
     weight: int = 1
     stream: bool = False
     upstream: str = ""
+    key: str | None = None
 
 
 def _numbers() -> "array[float]":
@@ -86,6 +89,7 @@ class LogColumns:
     names: list[str] = field(default_factory=list)
     """Outcomes by their number."""
     upstreams: dict[str, int] = field(default_factory=dict)
+    keys: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
     others: int = 0
 
@@ -106,6 +110,8 @@ class LogColumns:
             self.names.append(one.outcome)
         self.outcome.append(self.names.index(one.outcome))
         self.upstreams[one.upstream] = self.upstreams.get(one.upstream, 0) + 1
+        if one.key is not None:
+            self.keys[one.key] = self.keys.get(one.key, 0) + 1
 
     def log(self, format_name: str) -> AccessLog:
         """Return the whole of it in order of arrival."""
@@ -134,6 +140,7 @@ class LogColumns:
             others=self.others,
             started=str(np.datetime64(round(started_s * 1000), "ms")),
             upstream=next(iter(self.upstreams)),
+            keys=self.keys,
             format=format_name,
         )
 

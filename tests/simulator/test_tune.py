@@ -435,8 +435,8 @@ def test_replicas_of_a_configuration_are_simulated_as_replicas(tmp_path, capsys)
     told = capsys.readouterr()
     used = json.loads(told.out)["parameters"]
     assert (used["replicas"], used["slots"], used["cap"]) == (2, 4, 7)
-    assert told.err == f"not taken from {path}: fair_share (give --keys and --fair-share)\n"
-    assert main([*line, "--slots", "8", "--keys", "A=1,B=1", "--fair-share"]) == 0
+    assert told.err == f"not taken from {path}: fair_share (give --keys: who asks for how much)\n"
+    assert main([*line, "--slots", "8", "--keys", "A=1,B=1"]) == 0
     told = capsys.readouterr()
     used = json.loads(told.out)["parameters"]
     assert (used["replicas"], used["slots"], told.err) == (1, 8, "")
@@ -449,7 +449,8 @@ def test_what_the_simulator_has_no_option_for_is_told_in_one_line(tmp_path, caps
     told = capsys.readouterr()
     assert json.loads(told.out)["parameters"]["slots"] == 8
     assert told.err.count("\n") == 1
-    assert "replicas of unequal slots (one engine of 8 instead), pick = " in told.err
+    assert "replicas of unequal slots (one engine of 8 instead), fair_share" in told.err
+    assert 'pick = "affinity" (least instead)' in told.err
 
 
 def test_replicas_of_a_configuration_are_tuned_as_replicas(tmp_path, capsys):
