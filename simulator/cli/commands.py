@@ -124,7 +124,7 @@ def validate(given: Given) -> int:
     plan = Plan(
         seed=options.take("--seed", parsers.whole(0), 1),
         replications=options.take("--reps", parsers.whole(5), 20),
-        jobs=options.take("--jobs", parsers.whole(1), cores()),
+        jobs=options.take("--jobs", parsers.jobs, cores()),
         driver=options.take("--driver", parsers.one_of("simpy", "heap"), "heap"),
     )
     engine = engine_options(options)

@@ -76,6 +76,7 @@ LEAST, MOST = 1e-12, 1e12
 MOST_PLACES = 100_000
 """In a queue or a cap; ten times more and theory alone takes half a minute."""
 MOST_RETRIES = 1000
+MOST_JOBS = 1024
 SHORTEST_PAUSE_S = 0.001
 """Of those who come back for ever: with none, a full queue is asked without an end."""
 
@@ -157,6 +158,10 @@ def whole(low: int, most: int = 10**9) -> Callable[[str], int]:
 def places(low: int) -> Callable[[str], int]:
     """Return a parser of how many may be in a queue, in flight or anywhere at once."""
     return whole(low, MOST_PLACES)
+
+
+jobs = whole(1, MOST_JOBS)
+"""Returns how many processes may work at once."""
 
 
 def wholes(low: int) -> Callable[[str], list[int]]:

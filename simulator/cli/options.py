@@ -7,25 +7,22 @@ Rule 2: a combination that would be ignored is a fault.
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from itertools import product
-from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from simulator.cli import option_parser as parsers
+from simulator.cli.arrival_options import FullEngine, arrivals_of, recorded_of, trace_of
 from simulator.cli.option_parser import OptionParser, UsageError
 from simulator.cli.service_options import logged_service, service_of
 from simulator.model.records import metric_names
 from simulator.model.scenario import Balancing, EachRequest, PatienceTold, Scenario, Tiers
-from simulator.study.capacity import capacity_per_s
 from simulator.study.experiment import Plan, cores
 from simulator.study.request import StudyRequest
 from simulator.traffic.access_log import AccessLog, read_access_log
 from simulator.traffic.distributions import NEVER
 from simulator.traffic.keys import ClientKey
 from simulator.traffic.retries import NO_RETRY, TOLD
-from simulator.traffic.service import Service
 from simulator.traffic.tables import TraceError
-from simulator.traffic.trace_readers import read_trace
 from simulator.traffic.workload import Arrivals, Burst, Closed, Modulated, Renewal, Replay
 from tornado_frontdoor.core.limits import COOLING_LIMIT_S
 
@@ -33,7 +30,6 @@ __all__ = ["StudyRequest", "UsageError", "replay_of", "simulate_of", "sweep_of"]
 
 DEFAULT_SLOTS = 8
 DEFAULT_TIMEOUT_S = 30.0
-DEFAULT_RHO = 0.8
 DEFAULT_REQUESTS = 20_000
 DEFAULT_REPLICATIONS = 20
 WARMUP_SHARE = 20
@@ -41,11 +37,8 @@ WARMUP_SHARE = 20
 DEFAULT_SLO = {"lost_share": 0.01, "wait_p95_s": 5.0}
 """Without a limit on waits, a long queue before a small cap would always win."""
 DEFAULT_HEADROOM = 0.2
-MOST_BLOCKS = 100_000
-"""Blocks that a recording may be cut into."""
 MOST_POINTS = 10_000
 """Of a sweep: more take hours, and nobody reads them."""
-MOST_IN_DWELL = 1e6
 
 
 def simulate_of(given: Mapping[str, Any]) -> StudyRequest:
@@ -121,7 +114,7 @@ def _command(
     count, per_replica = options.take("--replicas", parsers.replicas, (1, slots))
     if "--replicas" in options and "--slots" in options:
         options.fault("--slots", "--replicas says it already")
-    trace = _trace(options) if log is None and "--trace" in options else None
+    trace = trace_of(options) if log is None and "--trace" in options else None
     recording = Replay(rows=log.rows) if log is not None else trace
     if log is not None and "--service" not in options:
         service, rows = logged_service(options, log)
@@ -129,11 +122,11 @@ def _command(
     else:
         service = service_of(options, recording.rows if isinstance(recording, Replay) else None)
     if log is None:
-        engine = _Engine(max(caps), count, per_replica, service)
-        arrivals, traffic = _arrivals(options, trace, engine)
+        engine = FullEngine(max(caps), count, per_replica, service)
+        arrivals, traffic = arrivals_of(options, trace, engine)
     else:
         assert isinstance(recording, Replay)
-        arrivals, traffic = _recorded(options, recording, name)
+        arrivals, traffic = recorded_of(options, recording, name)
     requests, warmup = _length(options, arrivals)
     keys = _keys(options, arrivals)
     base = Scenario(
@@ -208,7 +201,7 @@ def _plan(options: OptionParser, scenario: Scenario) -> Plan:
     return Plan(
         seed=options.take("--seed", parsers.whole(0), 1),
         replications=options.take("--reps", parsers.whole(1), replications),
-        jobs=options.take("--jobs", parsers.whole(1), cores()),
+        jobs=options.take("--jobs", parsers.jobs, cores()),
         driver=options.take("--driver", parsers.one_of("simpy", "heap"), "simpy"),
         check=options.flag("--check"),
         dask=options.take("--dask", str, None),
@@ -254,133 +247,6 @@ def _idle_times(text: str) -> tuple[float, float]:
     if not any(times_s):
         raise ValueError(f"{text} never sleeps; leave the option out for that")
     return times_s
-
-
-# What comes
-
-
-class _Engine(NamedTuple):
-    """What `--rho` is a share of."""
-
-    cap: int
-    replicas: int
-    slots: int
-    service: Service
-
-    def capacity_per_s(self) -> float | None:
-        """Return what it can serve, whatever comes."""
-        full = Scenario(
-            cap=self.cap,
-            queue=0,
-            timeout_s=inf,
-            arrivals=Renewal(rate=1.0),
-            service=self.service,
-            replicas=self.replicas,
-            slots=self.slots,
-        )
-        return capacity_per_s(full)
-
-
-def _arrivals(
-    options: OptionParser, trace: Arrivals | None, engine: _Engine
-) -> tuple[Arrivals | Closed, dict[str, object]]:
-    kinds = options.given_of("--rate", "--rho", "--burst", "--clients", "--trace")
-    for option in kinds[1:]:
-        options.fault(option, f"does not go with {kinds[0]}")
-    options.needs("--think", "--clients")
-    for option in ("--thin", "--stretch", "--bootstrap"):
-        options.needs(option, "--trace")
-    if kinds and kinds[0] in {"--burst", "--clients", "--trace"} and "--arrivals-law" in options:
-        options.fault("--arrivals-law", "goes with --rate or --rho only")
-    match kinds[:1]:
-        case ["--burst"]:
-            count = options.take("--burst", parsers.places(1), 1)
-            return Burst(count=count), {"arrivals": "burst", "burst": count}
-        case ["--clients"]:
-            return _closed(options)
-        case ["--trace"]:
-            assert trace is not None
-            return _traced(options, trace)
-        case _:
-            return _stream(options, engine)
-
-
-def _closed(options: OptionParser) -> tuple[Closed, dict[str, object]]:
-    if "--think" not in options:
-        options.fault("--clients", "needs --think: how long they think")
-    clients = options.take("--clients", parsers.places(1), 1)
-    think_s = options.take("--think", parsers.above(0), 1.0)
-    words: dict[str, object] = {"arrivals": "closed loop", "clients": clients, "think_s": think_s}
-    return Closed(clients=clients, think_s=think_s), words
-
-
-def _trace(options: OptionParser) -> Arrivals:
-    def parse(text: str) -> Arrivals:
-        return read_trace(Path(text))
-
-    nothing: Arrivals = Burst(count=1)
-    return options.take("--trace", parse, nothing)
-
-
-def _traced(options: OptionParser, arrivals: Arrivals) -> tuple[Arrivals, dict[str, object]]:
-    name = options.take("--trace", str, "")
-    if isinstance(arrivals, Replay):
-        return _recorded(options, arrivals, name)
-    for option in options.given_of("--thin", "--stretch", "--bootstrap"):
-        options.fault(option, "goes with recorded requests, not with rates")
-    return arrivals, {"arrivals": "trace", "trace": name}
-
-
-def _recorded(
-    options: OptionParser, arrivals: Replay, name: str
-) -> tuple[Replay, dict[str, object]]:
-    thin = options.take("--thin", parsers.share, 1.0)
-    stretch = options.take("--stretch", parsers.above(0), 1.0)
-    bootstrap_s = options.take("--bootstrap", parsers.above(0), 0.0)
-    span_s = float(arrivals.rows.at_s[-1])
-    if bootstrap_s and span_s / bootstrap_s > MOST_BLOCKS:
-        least_s = span_s / MOST_BLOCKS
-        options.fault("--bootstrap", f"cut {span_s:g} s into blocks of at least {least_s:.2g} s")
-    words: dict[str, object] = {"arrivals": "trace", "trace": name, "thin": thin}
-    words |= {"stretch": stretch, "bootstrap_s": bootstrap_s}
-    words["trace_requests"] = len(arrivals.rows.at_s)
-    kept = replace(arrivals, thin=thin, stretch=stretch, bootstrap_s=bootstrap_s)
-    return kept, words
-
-
-def _stream(options: OptionParser, engine: _Engine) -> tuple[Arrivals, dict[str, object]]:
-    rho = options.take("--rho", parsers.above(0), DEFAULT_RHO)
-    capacity = engine.capacity_per_s()
-    if "--rate" in options:
-        rate = options.take("--rate", parsers.above(0), 1.0)
-        rho = rate / capacity if capacity else 0.0
-    elif capacity:
-        rate = float(f"{rho * capacity:.12g}")  # 2.4, not 2.4000000000000004
-    else:
-        options.fault("--rho", "a service time of 0 makes no load: give --rate")
-        rate = 1.0
-    poisson: Renewal | Modulated = Renewal(rate=1.0)
-    law = replace(options.take("--arrivals-law", _arrivals_law, poisson), rate=rate)
-    if isinstance(law, Modulated) and law.in_dwell > MOST_IN_DWELL:
-        options.fault("--arrivals-law", f"{law.in_dwell:.3g} requests come before it changes")
-    words: dict[str, object] = {"arrivals": "poisson", "rate_per_s": rate, "rho": rho}
-    if "--arrivals-law" in options:
-        words["arrivals"] = options.take("--arrivals-law", str, "")
-    return law, words
-
-
-def _arrivals_law(text: str) -> Renewal | Modulated:
-    kind, _, rest = text.partition(":")
-    if text == "poisson":
-        return Renewal(rate=1.0)
-    if kind == "gamma":
-        return Renewal(rate=1.0, cv=parsers.above(0)(rest))
-    if kind == "mmpp":
-        parts = [parsers.above(0)(part) for part in rest.split(",")]
-        if len(parts) != 3:
-            raise ValueError(f"mmpp needs RATIO,HIGH_S,LOW_S, not {rest!r}")
-        return Modulated(rate=1.0, ratio=parts[0], high_s=parts[1], low_s=parts[2])
-    raise ValueError(f"{text!r} is not one of poisson, gamma:CV, mmpp:RATIO,HIGH_S,LOW_S")
 
 
 def _each(text: str) -> EachRequest:

@@ -154,10 +154,16 @@ PROFILES: dict[str, ServiceProfile] = {
 }
 
 
+MOST_BYTES = 64 << 20
+"""Of a profile: a million seconds are a third of that."""
+
+
 def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
     """Return the profile in a JSON file; raises ValueError with the key that is wrong."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES)  # a device has no end
+        document = json.loads(text.decode("utf-8"), parse_constant=_no_constant)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:

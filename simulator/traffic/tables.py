@@ -7,11 +7,12 @@ Rule 2: no file is held as text: ten million rows are ten million numbers a colu
 import csv
 import gzip
 import io
-import shutil
+import stat
 import sys
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -57,13 +58,21 @@ def peeked(lines: Iterator[str], count: int) -> tuple[list[str], Iterator[str]]:
 
 
 GZIP = b"\x1f\x8b"
+LOOKED_AT_BYTES = 1 << 16
+MOST_SPOOLED_GIB = 16
 
 
 @cache
-def _stdin() -> Path:
-    """Return a file with all of stdin, which can be read only once; it goes with this process."""
+def _spooled(path: Path) -> Path:
+    """Return a file with all of stdin or of a pipe, which can be read once; it goes with us."""
     kept = tempfile.NamedTemporaryFile(prefix="frontdoor-", suffix=".stdin")  # noqa: SIM115
-    shutil.copyfileobj(sys.stdin.buffer, kept)
+    with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as source:
+        while piece := source.read(LOOKED_AT_BYTES):
+            if not kept.tell():
+                _verify_text(path, piece)
+            kept.write(piece)
+            if kept.tell() > MOST_SPOOLED_GIB << 30:
+                raise TraceError(f"{path} does not end: give a part of it, as a file")
     kept.flush()
     _KEPT.append(kept)
     return Path(kept.name)
@@ -73,15 +82,31 @@ _KEPT: list[object] = []
 
 
 def _opened(path: Path) -> IO[bytes]:
-    """Return a file, or stdin for `-`; unpacked where it is gzip."""
-    name = _stdin() if str(path) == "-" else path
-    file = name.open("rb")
-    packed = file.read(len(GZIP)) == GZIP
-    file.seek(0) if file.seekable() else None
-    if not packed:
-        return file
-    file.close()
-    return gzip.open(name, "rb")  # type: ignore[return-value]
+    """Return a file, a pipe, or stdin for `-`; unpacked where it is gzip."""
+    kind = 0 if str(path) == "-" else path.stat().st_mode
+    if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
+        raise TraceError(f"{path} is a device, which has no end: give a file")
+    name = _spooled(path) if stat.S_ISFIFO(kind) or not kind else path
+    with name.open("rb") as file:
+        packed = file.read(len(GZIP)) == GZIP
+    found = _unpacked(name) if packed else name.open("rb")
+    try:
+        _verify_text(path, found.read(LOOKED_AT_BYTES))
+    except BaseException:
+        found.close()
+        raise
+    found.seek(0)
+    return found
+
+
+def _unpacked(path: Path) -> IO[bytes]:
+    return gzip.open(path, "rb")  # type: ignore[return-value]
+
+
+def _verify_text(path: Path, piece: bytes) -> None:
+    """Raise TraceError for what is no text: of zeros alone a line would have no end."""
+    if not piece.startswith(GZIP) and b"\0" in piece:
+        raise TraceError(f"{path} is not UTF-8 text")
 
 
 def is_number(text: str) -> bool:

@@ -1,9 +1,14 @@
 """Bad input of every kind: one clear line and exit code 2, never a traceback, silence or a hang."""
 
+import gzip
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
+from simulator.traffic.trace_readers import read_trace
 from tornado_frontdoor.cli.main import main
 
 GOOD_LINE = {
@@ -43,6 +48,7 @@ LIMITS = ["--cap", "4", "--queue", "4", "--timeout", "5"]
         (["--retry", "fixed:0,1000000"], "--retry: '0,1000000': at most 1000 retries"),
         (["--retry", "exp:1e-9,1"], "--retry: '1e-9,1': the pause must be at least 0.001 s"),
         (["--return-places", "1000000"], "--return-places: must be at most 100000"),
+        (["--arrivals-law", "mmpp:2,1e-12,1e-12", "--rate", "1"], "it changes 1e+12 times between"),
     ],
 )
 def test_option_that_cannot_work_is_named(more, told, capsys):
@@ -115,6 +121,37 @@ def test_trace_that_cannot_be_replayed_is_named(name, text, told, tmp_path, caps
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     assert told in complaint(["simulate", *LIMITS, "--trace", str(path)], capsys)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["simulate", *LIMITS, "--trace", "/dev/zero"], "/dev/zero is a device, which has no end"),
+        (["tune", "--rate", "1", "--jobs", "999999999"], "--jobs: must be at most 1024"),
+        (["tune", "--log", "/dev/zero"], "--log: /dev/zero is a device"),
+        (["replay", "/dev/urandom", "--cap", "4", "--queue", "4"], "/dev/urandom is a device"),
+        (["calibrate", "/dev/zero"], "/dev/zero is a device, which has no end"),
+        (["simulate", *LIMITS, "--service", "profile:/dev/zero"], "/dev/zero is not JSON"),
+    ],
+)
+def test_what_has_no_end_is_named(line, told, capsys):
+    assert told in complaint(line, capsys)
+
+
+def test_stdin_without_an_end_is_named_by_what_it_begins_with(monkeypatch, capsys):
+    with open("/dev/zero", encoding="utf-8") as endless:
+        monkeypatch.setattr(sys, "stdin", endless)
+        told = complaint(["tune", "--log", "-"], capsys)
+    assert told == "frontdoor tune: --log: - is not UTF-8 text\n"
+
+
+def test_pipe_is_read_once_and_whole(tmp_path):
+    path, pipe = tmp_path / "t.csv", tmp_path / "pipe"
+    path.write_bytes(gzip.compress(b"at_s\n0\n1\n2.5\n"))
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cp", str(path), str(pipe)]):
+        assert [*read_trace(pipe).rows.at_s] == [0.0, 1.0, 2.5]
+        assert [*read_trace(pipe).rows.at_s] == [0.0, 1.0, 2.5]
 
 
 @pytest.mark.parametrize("blocks", ["[1e400]", "[" * 100_000])
