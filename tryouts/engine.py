@@ -51,9 +51,11 @@ door while the model loads.
 that serve the same with at least 4 sequences each, and kills the one that owns the gates amid
 streams. What the engines run is read from their own gauges.
 
-`tune` needs no engine: what `frontdoor tune` recommends for the shipped sample, for traces in DIR
-(Azure, ServeGen) and for a log of `bin/loadtest mixed` is served before a stand-in of that profile,
-measured by Locust for S seconds each, and held to the objectives and to the simulated interval.
+`tune` needs no engine: what `frontdoor tune --apply` writes for the shipped sample, for traces in
+DIR (Azure, ServeGen) and for a log of `bin/loadtest mixed` is served before a stand-in of that
+profile; Locust sends a stretch of S seconds of the very recording, as it came and as much faster
+as the headroom says. What it measures is held to the objectives and to the simulated interval, and
+told beside what was foretold of these requests.
 
 `model` holds the simulated engine against the vLLM at URL, by what that was started with (nobody
 else should use it): with a small KV cache (`--num-gpu-blocks-override 65 --block-size 32`)

@@ -2,9 +2,11 @@
 
 Rule 1: the engine is the stand-in, as fast as the profile that `tune` was given or fitted: what is
         tried is the recommendation and the prediction, not the profile.
-Rule 2: the requests that are sent are none of those that `tune` simulated: another seed's.
+Rule 2: what is sent is a stretch of the recording itself, from its middle, as it came and as much
+        faster as the headroom says; where a trace has rates only, requests drawn by another seed.
 Rule 3: one run is one sample. It is held to the objectives, and to the interval in which 95 of 100
-        simulated runs of the same length lie.
+        simulated runs of the same length lie; beside it stands what was foretold of these very
+        requests.
 """
 
 import csv
@@ -12,29 +14,31 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from docopt import docopt
 
-from loadtests.harness.processes import ROOT, Stage
-from simulator.cli.tune import Recommendation, tune
+from loadtests.harness.processes import FRONTDOOR, ROOT, Stage
+from simulator.cli.tune import tune_of
 from simulator.cli.usage import USAGE
 from simulator.model.scenario import Scenario
-from simulator.reports.tune_text import toml_text
 from simulator.standin import server as stand_in
 from simulator.study.experiment import Plan, arrivals_of, replicate
+from simulator.traffic.service import Rows
 from simulator.traffic.service_profiles import (
     PROFILES,
     MeasuredSeconds,
     profile_document,
     read_profile,
 )
-from simulator.traffic.workload import Request
+from simulator.traffic.workload import Replay, Request
 
 
 def engine(faster: float) -> dict[str, Any]:
@@ -58,7 +62,26 @@ SIMULATED = 100
 SEED = 77
 ROUNDED_S = 0.05
 """What a busy machine and a wait told in whole milliseconds may add to a p95 wait."""
+SHOWN = ("lost_share", "wait_p95_s", "latency_p95_s")
+NOWHERE = "http://127.0.0.1:9"
+REST = """\
+[server]
+state_dir = "var"
+[upstreams.reasoning]
+url = "{url}"
+[models.reasoning]
+upstream = "reasoning"
+"""
+LIMITS = """\
+[upstreams.reasoning.admission]
+slots = 8
+cap = 1
+queue = 0
+queue_timeout_s = 1
+"""
+"""Without any merit: they are to be replaced."""
 Say = Callable[..., None]
+Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +93,15 @@ class Traffic:
     """Of `tune`: the traffic and how fast it is played."""
     faster: float = 10.0
     """How much faster than the named profile its engine is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """What was recommended, the limits that it is to keep, and with how much more traffic."""
+
+    world: Scenario
+    slo: Mapping[str, float]
+    borne: float
 
 
 def traffics(traces: Path | None, log: Path | None) -> list[Traffic]:
@@ -100,52 +132,115 @@ def try_tuned(say: Say, seconds: float, traces: Path | None, log: Path | None) -
 def _try(say: Say, traffic: Traffic, folder: Path, seconds: float) -> None:
     profile = folder / "profile.json"
     profile.write_text(json.dumps(engine(traffic.faster)), encoding="utf-8")
-    options = [*traffic.options, "--slo", SLO, "--slots", "8", *COARSE]
+    options = [*traffic.options, "--slo", SLO, *COARSE]
     if "--log" not in options:
         options += ["--service", f"profile:{profile}"]
-    with (folder / "answer.toml").open("w", encoding="utf-8") as file:
-        answer = _answer(options, file)
-    best = answer.tuned.recommended
-    if best is None:
+    answer = _answer(say, options, folder)
+    if answer is None:
         say(f"{traffic.name}: nothing keeps {SLO}", holds=None)
         return
-    world = replace(best.scenario, requests=None if _ends(best.scenario) else 10**9, warmup=0)
-    sent = list(takewhile(lambda one: one.at_s <= seconds, _requests(world)))
-    measured = _measured(answer, sent, folder, seconds)
-    predicted = _predicted(world, seconds)
-    limits = f"cap {world.cap}, queue {world.queue}, timeout {world.timeout_s:g} s"
-    for name, limit in answer.command.slo.items():
-        low, high = np.quantile(predicted[name], (0.025, 0.975))
-        value = measured[name]
-        slack = ROUNDED_S if name.endswith("_s") else 0.5 / len(sent)
-        inside = low - slack <= value <= high + slack
-        say(
-            f"{traffic.name}: {limits}; {len(sent)} requests in {seconds:g} s: {name} {value:.4f}, "
-            f"limit {limit:g}, of simulated runs 95 % in {low:.4f} to {high:.4f}"
-            f"{'' if value <= limit else ' (the objective was missed in this run)'}",
-            holds=inside or value <= limit,
+    for pace in (1.0, 1.0 + answer.borne):
+        world = answer.world.stressed(rate=pace)
+        ends = hasattr(world.arrivals, "rows") or hasattr(world.arrivals, "windows")
+        world = replace(world, requests=None if ends else 10**9, warmup=0)
+        sent = _sent(world, seconds)
+        _judge(
+            say,
+            f"{traffic.name}, x {pace:g}",
+            answer,
+            len(sent),
+            measured=_measured(answer, sent, folder, seconds),
+            foretold=_foretold(world, sent),
+            runs=_simulated(world, seconds),
         )
 
 
-def _answer(options: Sequence[str], file: Any) -> Recommendation:
-    before, sys.stdout = sys.stdout, file
-    try:
-        return tune(docopt(USAGE["tune"], argv=["tune", *options]))
-    finally:
-        sys.stdout = before
+def _judge(
+    say: Say,
+    name: str,
+    answer: Recommended,
+    count: int,
+    *,
+    measured: Metrics,
+    foretold: Metrics,
+    runs: Mapping[str, list[float]],
+) -> None:
+    """Tell one run: measured, foretold, what simulated runs scatter over, and whether it holds."""
+    world = answer.world
+    limits = f"cap {world.cap}, queue {world.queue}, timeout {world.timeout_s:g} s"
+    say(f"{name}: {limits}; {count} requests")
+    for metric, values in runs.items():
+        low, high = np.quantile(values, (0.025, 0.975))
+        value, expected = measured[metric], foretold[metric]
+        slack = ROUNDED_S if metric.endswith("_s") else 0.5 / count
+        inside = low - slack <= value <= high + slack
+        limit = answer.slo.get(metric)
+        kept = limit is not None and value <= limit
+        told = "" if limit is None else f", limit {limit:g}"
+        say(
+            f"{name}: {metric} measured {value:.4f}{told}; of these requests foretold "
+            f"{expected:.4f} (off by {value - expected:+.4f}), of 95 in 100 such runs "
+            f"{low:.4f} to {high:.4f}{'' if inside else ', which it is outside of'}",
+            holds=None if limit is None else kept or inside,
+        )
 
 
-def _ends(world: Scenario) -> bool:
-    return hasattr(world.arrivals, "rows") or hasattr(world.arrivals, "windows")
+def _answer(say: Say, options: Sequence[str], folder: Path) -> Recommended | None:
+    """Tune by the command, see that its answer can be applied and pasted alike, and return it."""
+    applied, pasted = folder / "applied.toml", folder / "pasted.toml"
+    applied.write_text(REST.format(url=NOWHERE) + LIMITS, encoding="utf-8")
+    command = [*FRONTDOOR, "tune", *options, "--apply", str(applied), "--json"]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    document = json.loads(ended.stdout)
+    best = document["recommended"]
+    if best is None:
+        return None
+    pasted.write_text(REST.format(url=NOWHERE) + document["toml"], encoding="utf-8")
+    codes = [
+        subprocess.run(
+            [*FRONTDOOR, "check", "--config", str(path)], stdout=subprocess.DEVNULL, check=False
+        ).returncode
+        for path in (applied, pasted)
+    ]
+    same = tomllib.loads(applied.read_text()) == tomllib.loads(pasted.read_text())
+    say(f"the answer applied and pasted: check ends with {codes}", holds=same and not any(codes))
+    asked, _, _ = tune_of(docopt(USAGE["tune"], argv=["tune", *options]))
+    return Recommended(
+        world=asked.scenarios[0].at(best["cap"], best["queue"], best["timeout_s"]),
+        slo=asked.slo,
+        borne=document["headroom"] if document["holds_with_headroom"] else 0.0,
+    )
 
 
-def _requests(world: Scenario) -> list[Request]:
-    return arrivals_of(world, SEED, 0)
+def _sent(world: Scenario, seconds: float) -> list[Request]:
+    """Return the requests of a stretch from the middle of a recording, or of another seed."""
+    arrivals = world.arrivals
+    if isinstance(arrivals, Replay):
+        at_s = arrivals.rows.at_s * arrivals.stretch
+        start_s = max(0.0, (float(at_s[-1]) - seconds) / 2)
+        which = (at_s >= start_s) & (at_s <= start_s + seconds)
+        rows = arrivals.rows.taken(which)._replace(at_s=at_s[which] - start_s)
+        world = replace(world, arrivals=Replay(rows=rows))
+    drawn = arrivals_of(world, SEED, 0)
+    return list(takewhile(lambda one: one.at_s <= seconds, drawn))
 
 
-def _predicted(world: Scenario, seconds: float) -> Mapping[str, list[float]]:
+def _foretold(world: Scenario, sent: Sequence[Request]) -> Metrics:
+    """Return what is simulated of these very requests: the mean, of engines not known well."""
+    at_s, work, prompt = (
+        np.array([float(getattr(one, name)) for one in sent]) for name in ("at_s", "work", "prompt")
+    )
+    tokens = world.service.profile is not None
+    rows = Rows(at_s, prompt, work) if tokens else Rows(at_s, service_s=work)
+    same = replace(world, arrivals=Replay(rows=rows), requests=len(sent))
+    runs = range(20 if world.service.uncertain else 1)
+    found = [replicate(same, Plan(seed=SEED, driver="heap"), run).metrics() for run in runs]
+    return {name: fmean(each[name] or 0.0 for each in found) for name in SHOWN}
+
+
+def _simulated(world: Scenario, seconds: float) -> Mapping[str, list[float]]:
     """Return what simulated runs of the same length come to."""
-    found: dict[str, list[float]] = {"lost_share": [], "wait_p95_s": []}
+    found: dict[str, list[float]] = {name: [] for name in SHOWN}
     for number in range(1, SIMULATED + 1):
         requests = sum(1 for one in arrivals_of(world, SEED, number) if one.at_s <= seconds)
         if not requests:
@@ -158,11 +253,10 @@ def _predicted(world: Scenario, seconds: float) -> Mapping[str, list[float]]:
 
 
 def _measured(
-    answer: Recommendation, sent: Sequence[Request], folder: Path, seconds: float
-) -> Mapping[str, float]:
+    answer: Recommended, sent: Sequence[Request], folder: Path, seconds: float
+) -> Metrics:
     """Serve the requests before an engine of that speed, behind a front door with those limits."""
-    assert answer.tuned.recommended is not None
-    service = answer.tuned.recommended.scenario.service
+    service = answer.world.service
     table = folder / "requests.csv"
     tokens = service.profile is not None
     with table.open("w", newline="", encoding="utf-8") as file:
@@ -176,12 +270,8 @@ def _measured(
     with Stage(folder) as stage:
         command = [sys.executable, "-m", "tryouts.tuned", str(engine)]
         url = stage.start("engine", command).listening(1)[0]
-        limits = toml_text(answer.tuned, answer.command, answer.to)
-        rest = (
-            f'[server]\nstate_dir = "var"\n[upstreams.reasoning]\nurl = "{url}"\n'
-            '[models.reasoning]\nupstream = "reasoning"\n'
-        )
-        _, public, admin = stage.front_door(rest + limits)
+        configuration = (folder / "pasted.toml").read_text(encoding="utf-8")
+        _, public, admin = stage.front_door(configuration.replace(NOWHERE, url))
         given = {
             "--locustfile": ROOT / "loadtests" / "recorded.py",
             "--config": ROOT / "conf" / "locust.conf",
@@ -199,14 +289,14 @@ def _measured(
     counts = summary["models"]["reasoning"]
     return {
         "lost_share": 1 - counts.get("served", 0) / sum(counts.values()),
-        "wait_p95_s": summary["waits"]["reasoning"]["p95"],
+        "wait_p95_s": summary["waits"]["reasoning"].get("p95", 0.0),
+        "latency_p95_s": summary["exact"]["reasoning openai"]["total"]["p95"],
     }
 
 
-def _engine_document(answer: Recommendation) -> Mapping[str, Any]:
+def _engine_document(answer: Recommended) -> Mapping[str, Any]:
     """Return the engine's speed: that of the profile, or how much company slows it down."""
-    assert answer.tuned.recommended is not None
-    service = answer.tuned.recommended.scenario.service
+    service = answer.world.service
     if service.profile is not None:
         return profile_document(service.profile)
     return {"name": "seconds", "seconds": [1.0], "slowdown": service.slowdown}
