@@ -6,13 +6,15 @@ engines are stand-ins, unkind where vLLM is unkind. Only the clock is virtual an
 seed of its own: a failing world shrinks by leaving acts out.
 
 After every turn of the loop the laws of `simulator/model/invariants.py` are looked at that can be
-seen from without; the others when all is over.
+seen from without, of the gates that were told anything in it and of those whose deadline has come;
+of all gates every few turns. The others when all is over.
 """
 
 import asyncio
 import io
 import json
 import logging
+import math
 import sqlite3
 import sys
 import tempfile
@@ -37,8 +39,11 @@ from tornado_frontdoor.core.decisions import EngineState
 from tornado_frontdoor.core.gate import Gate
 from tornado_frontdoor.proxy import app as app_module
 from tornado_frontdoor.proxy.app import App
+from tornado_frontdoor.proxy.gate_driver import GateDriver
 
 LASTS_S = 60.0
+ALL_EVERY_TURNS = 16
+"""How often gates are looked at that nobody told anything; to any change of one there is a word."""
 SPILL_FROM_BYTES = 100_000
 PATIENCE_S = 600.0
 """Longer than all limits of a world together: who waits for more waits for ever."""
@@ -165,8 +170,11 @@ class World:
         self._troubles: list[str] = []
         self._life: asyncio.Task[None] | None = None
         self._broken: LawBrokenError | None = None
-        self._in_flight: Counter[int] = Counter()
-        self._queued: Counter[int] = Counter()
+        self._told: set[GateDriver] = set()
+        self._due_s: dict[GateDriver, float] = {}
+        self._next_due_s = math.inf
+        self._in_flight: Counter[GateDriver] = Counter()
+        self._queued: Counter[GateDriver] = Counter()
         self._seen: dict[str, tuple[int, bool]] = {}
         self._deaths: Counter[str] = Counter()
         self._died: set[str] = set()
@@ -210,6 +218,7 @@ class World:
             stack.enter_context(patch.object(sys, "excepthook", self._uncaught))
             stack.enter_context(patch.object(app_module, "Random", lambda: Random(1)))
             stack.enter_context(patch.object(sqlite3, "connect", self._open))
+            stack.enter_context(patch.object(GateDriver, "_carry_out", self._noted()))
             folder = stack.enter_context(tempfile.TemporaryDirectory(dir=_fast_folder()))
             self.path = Path(folder) / "frontdoor.toml"
             self._life = self.loop.create_task(self._live())
@@ -390,23 +399,41 @@ class World:
             if engine._engine.deaths != self._deaths[key]:
                 self._deaths[key] = engine._engine.deaths
                 self._died.update(engine._counters.order)
-        number = 0
-        for upstream in everyone:
-            for driver in (upstream.keeper, upstream.side_door):
-                self._hold_gate(number, driver.gate, now_s)
-                number += 1
+        whole = self.loop.turns % ALL_EVERY_TURNS == 0 or now_s > self._next_due_s
+        if not whole and not self._told:
+            return
+        drivers = {driver for one in everyone for driver in (one.keeper, one.side_door)}
+        if whole:
+            self._due_s.clear()
+        else:
+            drivers &= self._told
+        self._told.clear()
+        for driver in drivers:
+            self._hold_gate(driver, now_s)
+        self._next_due_s = min(self._due_s.values()) + 1e-6
 
-    def _hold_gate(self, number: int, gate: Gate, now_s: float) -> None:
+    def _noted(self) -> Callable[[GateDriver, Any], None]:
+        """Return what every word to a gate ends with, made to leave a note that there was one."""
+        carry_out, told = GateDriver._carry_out, self._told
+
+        def noting(driver: GateDriver, decisions: Any) -> None:
+            told.add(driver)
+            carry_out(driver, decisions)
+
+        return noting
+
+    def _hold_gate(self, driver: GateDriver, now_s: float) -> None:
+        gate = driver.gate
         in_flight, queued, cap = gate.in_flight, gate.queued, gate.limits.cap
         if cap is not None and (in_flight or queued):
             taken = in_flight + gate.cooling
             # A cap that was lowered is above what runs until enough of it has ended.
-            if taken > cap and in_flight > self._in_flight[number]:
+            if taken > cap and in_flight > self._in_flight[driver]:
                 self._broken_law(f"law 1: {in_flight} in flight above cap {cap}")
             awake = gate.state is EngineState.AWAKE
             # While the engine is not awake, all who may be inside are in the queue.
             bound = gate.limits.queue + (0 if awake else cap)
-            if queued > bound and queued > self._queued[number]:
+            if queued > bound and queued > self._queued[driver]:
                 self._broken_law(f"law 1: {queued} queued above {bound}")
             if queued and awake:
                 head = gate.waiting()[0]
@@ -415,7 +442,8 @@ class World:
         deadline_s = gate.next_deadline()
         if deadline_s is not None and deadline_s < now_s - 1e-6:
             self._broken_law(f"law 5: a deadline of {gate.key} has passed")
-        self._in_flight[number], self._queued[number] = in_flight, queued
+        self._due_s[driver] = math.inf if deadline_s is None else deadline_s
+        self._in_flight[driver], self._queued[driver] = in_flight, queued
 
     def _broken_law(self, what: str) -> None:
         raise LawBrokenError(f"at {self.loop.time():.3f} s: {what}")

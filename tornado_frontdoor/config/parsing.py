@@ -5,6 +5,7 @@ unknown keys in no order; here they become flat, and every fault has a place in 
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from marshmallow import ValidationError, fields
@@ -25,7 +26,7 @@ class Shape(NamedTuple):
 
 def read_shape(raw: Mapping[str, Any]) -> Shape:
     """Read a parsed file; `data` has the defaults of what is absent, and lacks what is unfit."""
-    table = File()
+    table = _file()
     try:
         return Shape(table.load(raw), [])
     except ValidationError as error:
@@ -34,12 +35,18 @@ def read_shape(raw: Mapping[str, Any]) -> Shape:
         return Shape(data, list(_in_table(messages, table, raw, ())))
 
 
+@cache
+def _file() -> File:
+    """Return the schema of the file; to make it takes half as long as to read a file with it."""
+    return File()
+
+
 def position(path: KeyPath, raw: Mapping[str, Any]) -> tuple[int, ...]:
     """Return where a key path stands: keys in the order of the schema, named tables in the file's.
 
     Unknown keys come last in their table.
     """
-    node: Node | None = File()
+    node: Node | None = _file()
     value: Any = raw
     places: list[int] = []
     for part in path:
