@@ -2,6 +2,9 @@
 
 Hypothesis measures no time: that a machine is busy is no fault of what is tested. With CI set it
 tries the same examples each time: a commit passes or does not. By hand it looks for new ones.
+
+Where no bytecode may be written beside the sources it is written into pytest's own cache: half of
+what a process costs that starts is reading its sources anew, and the tests start hundreds.
 """
 
 import os
@@ -10,7 +13,15 @@ from pathlib import Path
 
 from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(
+        HERE.parent / ".pytest_cache" / "bytecode"
+    )
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("steady", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("steady")
