@@ -34,7 +34,7 @@ _LET_TIME_PASS = "self._let_time_pass(now, events)"
 _LEAVE = "del self._queue[ticket.number]"
 
 _EIGHTEEN = {
-    "barging": Patch("arrive", "if not queue and (", "if ("),
+    "barging": Patch("arrive", "if not queue and", "if"),
     "zombie": Patch("finish", _LEAVE),
     "late time-out": Patch("_expire_until", "> now", ">= now"),
     "head-only expiry": Patch("_expire_until", "now, events)", "now, events); return"),
@@ -45,15 +45,15 @@ _EIGHTEEN = {
     "small one passes": Patch(
         "_grant",
         "next(iter(queue.values()))",
-        "min(queue.values(), key=lambda waiter: not self._fits(waiter.weight))",
+        "min(queue.values(), key=lambda waiter: self._used + waiter.weight > self._cap)",
     ),
     "one grant per event": Patch(
         "_grant", "arrived_s, paused_s))", "arrived_s, paused_s)); return"
     ),
     "place needed for a direct grant": Patch(
-        "arrive", "if not queue and (", "if not queue and self.limits.queue and ("
+        "arrive", "if not queue and", "if not queue and self.limits.queue and"
     ),
-    "pause leaks": Patch("_fits", "if self._paused or", "if"),
+    "pause leaks": Patch("_takes", "not self._paused and", ""),
     "leaving the queue frees a slot": Patch("finish", _LEAVE, f"{_LEAVE}; self._used -= 1"),
     "finish keeps a slot": Patch("finish", "-= ticket.weight", "-= ticket.weight - 1"),
     "double release": Patch("finish", "ticket.state = _GONE"),
@@ -72,7 +72,9 @@ _EIGHTEEN = {
 _SEVEN = {
     "last come, first served": Patch("_grant", "iter(queue", "reversed(queue"),
     "freed slot not handed on": Patch("finish", "self._free(now)", "_NOTHING"),
-    "one over the cap": Patch("arrive", "weight <= self._cap if", "weight <= self._cap + 1 if"),
+    "one over the cap": Patch(
+        "arrive", "weight <= self._cap and (", "weight <= self._cap + 1 and ("
+    ),
     "a tie goes to the limit": Patch("_expire_before", ">= now", "> now"),
     "queue one too deep": Patch("arrive", "elif len(queue) <", "elif len(queue) <="),
     "only the head can leave": Patch(
@@ -94,7 +96,7 @@ _OURS = {
         "_places_for", "max(0, self._cap - self._used)", "self._cap"
     ),
     "a pause is not looked at": Patch("pause", "self._look()"),
-    "the plain way for each weight": Patch("_grant", "if plain else", "if True else"),
+    "the plain way for each weight": Patch("_grant", "(plain or", "(True or"),
     "pause again starts anew": Patch("pause", "if not self._paused:", "if True:"),
     "first pause limit stays": Patch(
         "_promise", "_pause_limit_s = limit_s", "_pause_limit_s = min(self._pause_limit_s, limit_s)"
@@ -181,7 +183,7 @@ _KEPT = {
     ),
     "one kept place too many": Patch("arrive", "queue - kept", "queue - kept - 1"),
     "a slot is kept too": Patch(
-        "arrive", "weight <= self._cap if", "weight + kept <= self._cap if"
+        "arrive", "weight <= self._cap and (", "weight + kept <= self._cap and ("
     ),
 }
 

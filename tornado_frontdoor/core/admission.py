@@ -187,12 +187,12 @@ class AdmissionController:
             if barred is not None:
                 self._reject(ticket, barred, events)
                 return events
-        if not queue and (self._used + weight <= self._cap if plain else self._fits(weight)):
+        if not queue and self._used + weight <= self._cap and (plain or self._takes(ticket)):
             ticket.state = _IN_FLIGHT
             ticket.admitted_s = self._changed_s = now
             self._used += weight
-            if not plain:
-                self._place(ticket)
+            if self._fair is not None:
+                self._fair.holds(ticket)
             events.append(Admit(ticket, waited_s, 0.0))
         elif len(queue) < (
             self.limits.queue - kept if plain else self._places_for(ticket, kept, now)
@@ -353,16 +353,9 @@ class AdmissionController:
             return Reason.BAD_REQUEST
         return barred
 
-    def _fits(self, weight: int) -> bool:
-        if self._paused or self._used + weight > self._cap:
-            return False
-        return self._replicas is None or self._replicas.has_room(weight)
-
-    def _place(self, ticket: Ticket) -> None:
-        if self._replicas is not None:
-            self._replicas.place(ticket)
-        if self._fair is not None:
-            self._fair.holds(ticket)
+    def _takes(self, ticket: Ticket) -> bool:
+        """Have an engine take a ticket that the cap has room for; False: none has, or may now."""
+        return not self._paused and (self._replicas is None or self._replicas.place(ticket))
 
     def _give_back(self, ticket: Ticket) -> None:
         if self._replicas is not None:
@@ -454,14 +447,14 @@ class AdmissionController:
         while queue and self._used < self._cap:
             ticket = next(iter(queue.values())) if fair is None else fair.next_of(queue.values())
             weight = ticket.weight
-            if self._used + weight > self._cap if plain else not self._fits(weight):
+            if self._used + weight > self._cap or not (plain or self._takes(ticket)):
                 return
             del queue[ticket.number]
             ticket.state = _IN_FLIGHT
             ticket.admitted_s = self._changed_s = now
             self._used += weight
-            if not plain:
-                self._place(ticket)
+            if fair is not None:
+                fair.holds(ticket)
             paused_s = self._paused_total_s - ticket.paused_mark_s
             events.append(Admit(ticket, now - ticket.arrived_s, paused_s))
 

@@ -39,6 +39,11 @@ class GateReader(EngineReader):
         return self._admission.queued
 
     @property
+    def at_rest(self) -> bool:
+        """Whether nobody is inside and no transition is under way."""
+        return not (self.in_flight or self.cooling or self.queued or self.wake_step)
+
+    @property
     def duplicate_finishes(self) -> int:
         """How often a ticket was finished that was gone already; above 0 is a driver's bug."""
         return self._admission.duplicate_finishes

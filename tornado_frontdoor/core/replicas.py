@@ -106,6 +106,8 @@ class Replicas:
         self._woken = woken
         """Whether those that are not up are woken for who waits."""
         self._all: dict[str, EngineReplica] = {}
+        self.heaviest: float = 0
+        """The greatest weight that any of them could ever take."""
         self.change(engines, now)
 
     # What can be asked
@@ -115,11 +117,6 @@ class Replicas:
 
     def __contains__(self, name: object) -> bool:
         return any(replica.name == name for replica in self)
-
-    @property
-    def heaviest(self) -> float:
-        """The greatest weight that any of them could ever take."""
-        return max((replica.slots for replica in self), default=0)
 
     @property
     def nobody_up(self) -> bool:
@@ -174,13 +171,16 @@ class Replicas:
         for replica in [one for one in self._all.values() if one.name not in engines.slots]:
             replica.remove()
             self._forget(replica)
+        self.heaviest = max((replica.slots for replica in self), default=0)
 
-    def place(self, ticket: Ticket) -> None:
-        """Pick a replica for a ticket that has room; see `has_room`."""
+    def place(self, ticket: Ticket) -> bool:
+        """Have the replica take a ticket that is best for it; False: none has room."""
         replica = self._picked(ticket)
-        assert replica is not None, "nobody is let in whom no replica has room for"
+        if replica is None:
+            return False
         ticket.replica = replica.name
         replica.take(ticket.weight)
+        return True
 
     def adopt(self, ticket: Ticket) -> None:
         """Count a ticket that runs already, on the replica that an earlier owner picked for it."""
@@ -199,7 +199,8 @@ class Replicas:
         replica = self._all.get(ticket.replica or "")
         if replica is not None:
             replica.take(-ticket.weight)
-            self._forget(replica)
+            if replica.removed:
+                self._forget(replica)
 
     def move(self, ticket: Ticket) -> bool:
         """Give a ticket of which nothing was sent to another replica; False: none has room."""
@@ -245,9 +246,9 @@ class Replicas:
             for one in self._all.values()
             if one.available and one.used + weight <= one.slots and one.name != other_than
         ]
-        if not fit:
-            return None
-        if len(fit) > 1 and self.engines.pick == "affinity" and ticket.affinity is not None:
+        if len(fit) < 2:  # as mostly: there is nothing to choose
+            return fit[0] if fit else None
+        if self.engines.pick == "affinity" and ticket.affinity is not None:
             load = weight + sum(one.used for one in self)
             whole = sum(one.slots for one in self if one.available)
             below = [

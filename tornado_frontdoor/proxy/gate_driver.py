@@ -61,9 +61,8 @@ class MonotonicClock:
 
     __slots__ = ()
 
-    def now(self) -> float:
-        """Return the current instant in seconds."""
-        return monotonic()
+    now = staticmethod(monotonic)
+    """Return the current instant in seconds."""
 
 
 class Lingering(Protocol):
@@ -179,7 +178,7 @@ class GateDriver:
             self.gate = Gate(key, limits, clock, rng, nap, replicas)
         self.on_command: Callable[[EngineOrder], None] = _no_engine
         """Carries out what the gate wants done to its engine, in order; set before `begin`."""
-        self.on_rest: Callable[[], None] = _nothing
+        self.on_rest: Callable[[], None] | None = None
         """Called each time when nobody is inside and no transition is under way."""
         self.on_cooling: Callable[[], None] = _nothing
         """Called when a slot begins to cool."""
@@ -366,7 +365,7 @@ class GateDriver:
             else:
                 self._command(decision)
         gate = self.gate
-        if not (gate.in_flight or gate.cooling or gate.queued or gate.wake_step):
+        if self.on_rest is not None and gate.at_rest:
             self.on_rest()
         deadline_s = gate.next_deadline()
         timer = self._timer
