@@ -65,6 +65,11 @@ def by_tornado(data: bytes) -> tuple[str, str, str, dict[str, str]] | str:
     return (*start, {name.lower(): value for name, value in headers.items()})
 
 
+def _told(head: RequestHead) -> tuple[str, str, str, dict[str, str]]:
+    """Return what Tornado's parser says of a head, too."""
+    return head.method, head.target, head.version, head.headers
+
+
 def test_what_clients_send_is_read_the_quick_way() -> None:
     head = _read_common(COMMON)
     assert head is not None
@@ -78,7 +83,7 @@ def test_the_quick_reading_is_the_strict_one(data: bytes) -> None:
     head = _read_common(data)
     if head is not None:
         assert head == _read_any(data)
-        assert by_tornado(data) == head[:4]
+        assert by_tornado(data) == _told(head)
 
 
 OURS = ("There must be one Host", "The Host is none", "HTTP/1.0 has no Transfer-Encoding")
@@ -89,7 +94,7 @@ OURS = ("There must be one Host", "The Host is none", "HTTP/1.0 has no Transfer-
 def test_what_tornado_refuses_is_refused_in_its_words(data: bytes) -> None:
     told = by_tornado(data)
     try:
-        read = read_head(data)[:4]
+        read = _told(read_head(data))
     except Malformed as error:
         read = str(error)
     if isinstance(told, str):
@@ -129,7 +134,7 @@ def test_where_a_body_ends(
     fields: bytes, length_bytes: int, chunked: bool, unclear: str | None
 ) -> None:
     head = read_head(b"POST / HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n")
-    assert head[5:6] + head[4:5] + head[7:8] == (chunked, length_bytes, unclear)
+    assert (head.chunked, head.length_bytes, head.unclear) == (chunked, length_bytes, unclear)
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,12 @@ def test_a_stream_sees_that_it_is_closed_also_where_nothing_is_wanted() -> None:
         stream = FedStream(ours)
         over = asyncio.Event()
         stream.set_close_callback(over.set)
+        assert not stream.closed()
+        assert not stream.is_closed
         theirs.close()
         await over.wait()
         assert stream.closed()
+        assert stream.is_closed
 
     asyncio.run(scenario())
 

@@ -4,6 +4,7 @@ import json
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 from tornado_frontdoor.core.catalog import Catalog, Target
 from tornado_frontdoor.core.decisions import Reason
@@ -106,6 +107,6 @@ def test_no_engine_sees_the_field_in_any_dialect(dialect: str) -> None:
     assert request.keep_alive_s == 600.0
     assert b"keep_alive" not in request.body
     headers = {"x-frontdoor-keep-alive": "1", "x-frontdoor-wake": "always", "x-mine": "1"}
-    call = call._replace(headers=headers)
+    call = replace(call, headers=headers)
     names = {name for name, _ in surface.decode(call, catalog).request.headers}
     assert not names & {"x-frontdoor-keep-alive", "x-frontdoor-wake"}

@@ -5,6 +5,8 @@ from enum import IntEnum, auto
 from math import inf
 from typing import NamedTuple, NewType, Protocol
 
+from msgspec import Struct
+
 UpstreamKey = NewType("UpstreamKey", str)
 """The name of an upstream in the configuration; one address, one key, one gate."""
 
@@ -27,7 +29,7 @@ def part_of(body: bytes | StoredBody, begin: int, most: int) -> bytes:
     return body[begin : begin + most] if isinstance(body, bytes) else body.read(begin, most)
 
 
-class CanonicalRequest(NamedTuple):
+class CanonicalRequest(Struct, frozen=True):
     """One request as everything below the surfaces sees it: no dialect, no route, no client.
 
     `body` is what the engine gets, in the engine's dialect and with the served name in it.
@@ -67,7 +69,7 @@ class WakeTerms(NamedTuple):
     request_id: str = ""
 
 
-class CallerFacts(NamedTuple):
+class CallerFacts(Struct, frozen=True):
     """What a gate may know of who asks: nothing but what its decisions rest on."""
 
     token: Hashable = None

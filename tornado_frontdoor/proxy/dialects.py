@@ -25,8 +25,13 @@ def make_surfaces(settings: Settings) -> list[Surface]:
     return surfaces
 
 
-def key_ring(settings: Settings) -> KeyRing:
-    """Return the keys of clients, each with the models it may ask for by their tables' names."""
+def key_ring(settings: Settings) -> KeyRing | None:
+    """Return the keys of clients, each with the models it may ask for by their tables' names.
+
+    None: nobody is asked for a key.
+    """
+    if not settings.keys:
+        return None
     tables = {name.lower(): name for name in settings.models}
     return KeyRing(
         Key(

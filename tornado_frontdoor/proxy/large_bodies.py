@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from tornado_frontdoor.core.catalog import Catalog
 from tornado_frontdoor.proxy.downstream.body_store import ReceivedBody
 from tornado_frontdoor.surfaces.base import DecodedRequest, Surface, SurfaceRequest
@@ -50,11 +52,11 @@ def _decode_received(
 ) -> DecodedRequest:
     """Decode a call; what its engine is sent goes to where the body was."""
     body = received.whole()
-    decoded = _decode(surface, call._replace(body=body), catalog)
+    decoded = _decode(surface, replace(call, body=body), catalog)
     sent = decoded.request.body
     assert isinstance(sent, bytes)
     kept = received.keep(sent, unchanged=sent is body)
-    return decoded._replace(request=decoded.request._replace(body=kept))
+    return replace(decoded, request=replace(decoded.request, body=kept))
 
 
 @contextmanager

@@ -62,6 +62,8 @@ class InLine(Protocol):
 
 def check_words(headers: Mapping[str, str], query: str) -> None:
     """Raise Refused where a client asks to be told in a way that there is not."""
+    if not query and "x-frontdoor-progress" not in headers:
+        return
     asked = [("X-Frontdoor-Progress", headers.get("x-frontdoor-progress", "").strip())]
     asked += [("progress", word) for name, word in parse_qsl(query) if name == "progress"]
     for name, word in asked:

@@ -65,11 +65,13 @@ class RouteTable:
         if path == HEALTH:
             return ["GET", "HEAD", "OPTIONS"]
         surface = self.surface_of(path)
+        if surface is None:
+            return []
         taken = []
         for method in ("GET", "HEAD", "POST"):
             with suppress(Refused):
-                if surface is not None and surface.route(method, path):
-                    taken.append(method)
+                surface.route(method, path)
+                taken.append(method)
         return [*taken, "OPTIONS"] if taken else []
 
     def surface_of(self, path: str) -> Surface | None:

@@ -10,6 +10,8 @@ from functools import partial
 from math import inf
 from time import monotonic
 
+from msgspec.structs import replace
+
 from tornado_frontdoor.core.catalog import Catalog
 from tornado_frontdoor.core.decisions import (
     OUTCOME_OF,
@@ -72,7 +74,8 @@ class FrontDoor:
         self.max_body_bytes = 0
         self.cross_site_posts = False
         self.cors_origins: Collection[str] = ()
-        self.keys = KeyRing(())
+        self.keys: KeyRing | None = None
+        """None: nobody is asked for a key."""
         self.trusted_proxies: Networks = ()
         self.write_stall_timeout_s = 0.0
         self.keep_alive_s = KEEP_ALIVE_S
@@ -104,8 +107,8 @@ class FrontDoor:
             return Document(204, [("Allow", ", ".join(methods)), *allowed], b"")
         try:
             client.found = surface, route, _ = self._routes.find(client.method, client.target)
-            if self.keys and route.kind is not _PROBE:
-                client.key = self._key_of(client)
+            if self.keys is not None and route.kind is not _PROBE:
+                client.key = self._key_of(client, self.keys)
             if route.kind is _ENGINE:
                 if "content-encoding" in headers:
                     _refuse_encoded(client)
@@ -122,8 +125,8 @@ class FrontDoor:
         refusal = self._sure_refusal()
         return None if refusal is None else self._refused(client, surface, refusal)
 
-    def _key_of(self, client: Client) -> Key:
-        key = self.keys.find(client.headers)
+    def _key_of(self, client: Client, keys: KeyRing) -> Key:
+        key = keys.find(client.headers)
         if key is None:
             self._telemetry.refused_at_edge("public", "key")
             raise Refused(Reason.INVALID_API_KEY, "The API key is missing or wrong")
@@ -193,7 +196,7 @@ class FrontDoor:
             client.send(Document(200, (), b""))
             return
         headers = end_to_end(client.headers)
-        if self.keys:
+        if self.keys is not None:
             headers = without_keys(headers)
         call = SurfaceRequest(route, query, headers, client.body, client.id)
         record = record_of(client, surface.name, self.trusted_proxies)
@@ -274,7 +277,7 @@ class FrontDoor:
             return
         if self._telemetry.tracing is not None:
             asked = self._telemetry.tracing.begin(record, decoded.request)
-            decoded = decoded._replace(request=asked)
+            decoded = replace(decoded, request=asked)
         upstream = self.upstreams[decoded.request.upstream]
         in_stream = decoded.request.stream and wants_early_stream(
             client.headers, query, decoded.target.progress, self.progress

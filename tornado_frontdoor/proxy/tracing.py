@@ -18,6 +18,7 @@ from time import time_ns
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -102,7 +103,7 @@ class Tracing:
         record.span_ids = ids
         told = f"00-{ids.trace:032x}-{ids.call:016x}-{flags}"
         rest = (pair for pair in request.headers if pair[0].lower() != "traceparent")
-        return request._replace(headers=(*rest, ("traceparent", told)))
+        return replace(request, headers=(*rest, ("traceparent", told)))
 
     def ended(self, record: Record, outcome: Outcome, total_s: float) -> None:
         """Make the spans of a request; what asked for no model is none of them."""

@@ -203,7 +203,7 @@ class Upstream:
                 ("Accept-Encoding", "identity"),
                 *self._credentials(request),
             ),
-            marks=(("X-Request-Id", request_id),),
+            marks=(f"X-Request-Id: {request_id}",),
             connect_timeout_s=settings.connect_timeout_s,
             read_timeout_s=settings.read_timeout_s,
             chunk_timeout_s=settings.chunk_timeout_s,
@@ -282,7 +282,7 @@ class Upstream:
     ) -> list[str]:
         """Put new settings in force; everyone inside stays inside. Returns what has to wait."""
         key, notes = settings.key, list[str]()
-        self.keeper.on_rest = self.side_door.on_rest = _nothing
+        self.keeper.on_rest = self.side_door.on_rest = None
         if self.sleepers and settings.replicas and settings.urls != self.settings.urls:
             notes.append(_later(settings, self.settings))
             settings = replace(settings, url=self.settings.url, replicas=self.settings.replicas)
@@ -386,7 +386,3 @@ def _later(wanted: UpstreamSettings, kept: UpstreamSettings) -> str:
         f"upstreams.{wanted.key}.replicas: which engines there are changes with the next start"
         + (f": until then {stay} stays" if stay else "")
     )
-
-
-def _nothing() -> None:
-    """Do nothing."""

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct
+
 from tornado_frontdoor.core.catalog import Catalog, Target
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
 from tornado_frontdoor.core.printable import printable
@@ -35,7 +37,7 @@ class RouteKind(Enum):
     """We do, with an empty 200."""
 
 
-class Route(NamedTuple):
+class Route(Struct, frozen=True):
     """One entry of an allow-list; `argument` is the rest of the path where the entry takes one."""
 
     kind: RouteKind
@@ -43,7 +45,7 @@ class Route(NamedTuple):
     argument: str | None = None
 
 
-class SurfaceRequest(NamedTuple):
+class SurfaceRequest(Struct, frozen=True):
     """One HTTP request as a surface sees it; `headers` has lower-case names, repeats joined."""
 
     route: Route
@@ -61,7 +63,7 @@ class Document(NamedTuple):
     body: bytes
 
 
-class Head(NamedTuple):
+class Head(Struct, frozen=True):
     """Status and headers of an answer that goes on as a stream of bytes.
 
     How its body is framed is for whoever writes it: by `length` bytes where that is known.
@@ -128,7 +130,7 @@ class ResponseTranslator(Protocol):
         ...
 
 
-class DecodedRequest(NamedTuple):
+class DecodedRequest(Struct, frozen=True):
     """A request that may be admitted: what the engine is asked, and who reads its answer."""
 
     request: CanonicalRequest

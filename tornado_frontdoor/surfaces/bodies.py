@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterator
 from json import JSONDecoder, dumps
 from json.decoder import scanstring  # type: ignore[attr-defined] # typeshed leaves it out
 from re import compile as compiled
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from tornado_frontdoor.core.decisions import Reason
 from tornado_frontdoor.surfaces.base import Refused
@@ -30,7 +32,7 @@ _utf8 = getincrementaldecoder("utf-8")
 _blanks = compiled(r"[ \t\n\r]*").match
 
 
-class JsonBody(NamedTuple):
+class JsonBody(Struct, frozen=True):
     """A JSON object, and where in `source` the values of its top-level `model` keys stand.
 
     `long_texts`: it is large, is read and written in small steps, and this holds what `fields`

@@ -28,13 +28,10 @@ class Key(NamedTuple):
 
 
 class KeyRing:
-    """All keys of a configuration; without any, nobody is asked for one."""
+    """All keys of a configuration."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._keys = [(bytes.fromhex(key.sha256), key) for key in keys]
-
-    def __bool__(self) -> bool:
-        return bool(self._keys)
 
     def find(self, headers: Mapping[str, str]) -> Key | None:
         """Return whose key the headers (lower-case names) bring, or None."""

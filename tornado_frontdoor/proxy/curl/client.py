@@ -84,7 +84,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
         self._closed = False
         self._tls: dict[str, TlsFiles] = {}
         self._kick_due = False
-        self._curl_due_s = inf
+        self._curl_due_s = self._armed_s = inf
         self._curl_timer: asyncio.TimerHandle | None = None
         self._silence_due_s = inf
         self._silence_timer: asyncio.TimerHandle | None = None
@@ -366,14 +366,14 @@ class UpstreamClient(CurlAsyncHTTPClient):
         elif msecs < 0:
             self._curl_due_s = inf
         else:
-            self._arm(self._loop.time() + msecs / 1000)
+            due_s = self._curl_due_s = self._loop.time() + msecs / 1000
+            if due_s < self._armed_s:
+                self._arm(due_s)
 
     def _arm(self, due_s: float) -> None:
-        self._curl_due_s = due_s
         if self._curl_timer is not None:
-            if self._curl_timer.when() <= due_s:
-                return
             self._curl_timer.cancel()
+        self._armed_s = due_s
         self._curl_timer = self._loop.call_at(due_s, self._handle_timeout)
 
     def _kick(self) -> None:
@@ -382,7 +382,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
             self._drive(_TIMER)
 
     def _handle_timeout(self) -> None:
-        self._curl_timer = None
+        self._curl_timer, self._armed_s = None, inf
         if self._curl_due_s > self._loop.time():
             if self._curl_due_s < inf:
                 self._arm(self._curl_due_s)

@@ -155,7 +155,7 @@ class Handle:
         """Tell libcurl this call; raises ValueError or pycurl.error when it cannot be sent."""
         setopt = self.setopt
         lines = header_lines(tuple(call.headers))
-        setopt(pycurl.HTTPHEADER, [*lines, *[f"{name}: {word}" for name, word in call.marks]])
+        setopt(pycurl.HTTPHEADER, [*lines, *call.marks])
         where = (call.url, call.connect_timeout_s)
         if where != self._where:
             self._where = None  # stays so when an option is refused

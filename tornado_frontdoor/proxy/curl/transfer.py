@@ -8,11 +8,12 @@ Rules:
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from tornado_frontdoor.core.request import StoredBody
 from tornado_frontdoor.proxy.curl.lingering import LingeringClose
@@ -60,8 +61,7 @@ class Receiver(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class UpstreamCall:
+class UpstreamCall(Struct):
     """One request to an engine, all its headers given by the caller.
 
     Content-Length, Transfer-Encoding and Expect among `headers` are left out: framing is ours.
@@ -78,8 +78,8 @@ class UpstreamCall:
     body: bytes | StoredBody = b""
     headers: Sequence[tuple[str, str]] = ()
     """What is told with each call to this engine by this client: rendered once, and kept."""
-    marks: Sequence[tuple[str, str]] = ()
-    """What is told of this call alone, in words of ours: ASCII, without a line break."""
+    marks: Sequence[str] = ()
+    """Lines of what is told of this call alone, in words of ours: ASCII, without a line break."""
     lingers: bool = False
     """Whether a call that is broken off is followed until the engine has closed it too."""
 

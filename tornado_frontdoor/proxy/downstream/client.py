@@ -61,6 +61,7 @@ class Client:
         "_stall_timer",
         "_taken_mark",
         "_unsent",
+        "address",
         "arrived_s",
         "body",
         "bytes_out",
@@ -100,6 +101,8 @@ class Client:
         self._chunked = False
         self._left_bytes: int | None = None
         self._descriptor = connection.stream.socket.fileno()
+        self.address = connection.remote_ip
+        """Where the connection comes from."""
         self.id = new_request_id()
         self.arrived_s = monotonic()
         self.method = head.method
@@ -127,11 +130,6 @@ class Client:
         """For the listener: the answer is over, or nobody wants it any more."""
 
     @property
-    def address(self) -> str:
-        """Where the connection comes from."""
-        return self._connection.remote_ip
-
-    @property
     def committed(self) -> bool:
         """Whether a byte of the answer has left, so that its status cannot change any more."""
         return self.status != 0 and self._head is None
@@ -141,7 +139,7 @@ class Client:
     def watch(self) -> None:
         """Notice from now on that the client leaves; until `finish` or `cut`."""
         left = self._left
-        self._connection.on_close(left)
+        self._connection.on_close = left
         self._departures.watch(self._descriptor, left, self._connection.number)
 
     def is_still_there(self) -> bool:
@@ -192,7 +190,7 @@ class Client:
         """Answer while the body still comes in; `finish` is called when that has ended."""
         headers = [*document.headers, ("Content-Length", str(len(document.body)))]
         self._head = self._render_head(document.status, headers)
-        self._write(b"" if self.method == "HEAD" else document.body)
+        self._send(self._with_head(b"" if self.method == "HEAD" else document.body))
 
     def open(self, status: int, headers: Headers, length: int | None) -> None:
         """Begin an answer in pieces; the head leaves with the first one, or at the turn's end.
@@ -228,7 +226,16 @@ class Client:
             data = data[: max(0, left_bytes)]
             if not data:
                 return True
-        return self._write(data)
+        if self._head is None:
+            self.bytes_out += len(data)
+        else:
+            data = self._with_head(data)
+        try:  # as `_send`, without a call between: each piece of each answer comes this way
+            left = self._connection.stream.send_now(data)
+        except OSError:
+            self._left()
+            return True
+        return self._keep(left) if left else True
 
     def finish(self) -> None:
         """End the answer politely: it is whole."""
@@ -304,20 +311,27 @@ class Client:
 
     def _flush_head(self) -> None:
         if self._head is not None and not self.gone and not self.ended:
-            self._write(b"")
+            self._send(self._with_head(b""))
 
-    def _write(self, data: bytes) -> bool:
+    def _with_head(self, data: bytes) -> bytes:
+        """Return the head, which leaves now, and the first piece behind it."""
+        assert self._head is not None
         self.bytes_out += len(data)
-        if self._head is not None:
-            data, self._head = self._head + data, None
-        stream = self._connection.stream
+        head, self._head = self._head, None
+        return head + data
+
+    def _send(self, data: bytes) -> None:
         try:
-            data = stream.send_now(data)
+            left = self._connection.stream.send_now(data)
         except OSError:
             self._left()
-            return True
-        if not data:
-            return True
+            return
+        if left:
+            self._keep(left)
+
+    def _keep(self, data: bytes) -> bool:
+        """Keep what the kernel did not take; False: it has become too much."""
+        stream = self._connection.stream
         written: asyncio.Future[None] | None = None
         with suppress(StreamClosedError):
             written = stream.write(data)

@@ -27,7 +27,7 @@ _next_chance = _chances().__next__
 
 def new_request_id() -> str:
     """Return an id that sorts by time: 12 hex digits of milliseconds, 14 of chance."""
-    return f"{time_ns() // 1_000_000:012x}{_next_chance()}"
+    return (time_ns() // 1_000_000).to_bytes(6).hex() + _next_chance()
 
 
 def last_answer(document: Document, request_id: str) -> bytes:

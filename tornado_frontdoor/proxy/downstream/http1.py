@@ -94,7 +94,6 @@ class ClientConnection:
         "_host",
         "_left_bytes",
         "_looked_bytes",
-        "_on_close",
         "_read_finished",
         "_sent",
         "_step",
@@ -103,6 +102,7 @@ class ClientConnection:
         "_write_finished",
         "keeps_alive",
         "number",
+        "on_close",
         "remote_ip",
         "stream",
     )
@@ -117,7 +117,8 @@ class ClientConnection:
         self._host = host
         self._delegate: Delegate | None = None
         """Who takes the request that is coming in; nobody before its head is whole."""
-        self._on_close: Callable[[], None] | None = None
+        self.on_close: Callable[[], None] | None = None
+        """Called once when the client closes while its request is answered."""
         self._sent: asyncio.Future[None] | None = None
         self._taking: asyncio.Future[None] | None = None
         """What a piece of a body is waited for with."""
@@ -133,10 +134,6 @@ class ClientConnection:
         stream.want()
 
     # For whoever answers
-
-    def on_close(self, call: Callable[[], None] | None) -> None:
-        """Call once when the client closes while its request is answered."""
-        self._on_close = call
 
     def write(self, data: bytes) -> "asyncio.Future[None]":
         """Send; the next request is read when that has left."""
@@ -159,7 +156,7 @@ class ClientConnection:
 
     def close(self) -> None:
         """Close now; whoever answers is not told."""
-        self._on_close = None
+        self.on_close = None
         self.stream.close()
 
     # Requests, one after another
@@ -176,9 +173,9 @@ class ClientConnection:
             self.close()
 
     def _answered(self) -> None:
-        self._delegate = self._on_close = self._sent = self._taking = None
+        self._delegate = self.on_close = self._sent = self._taking = None
         stream = self.stream
-        if stream.closed():
+        if stream.is_closed:
             return
         if not self.keeps_alive:
             stream.close()
@@ -194,7 +191,7 @@ class ClientConnection:
             stream.want()
 
     def _resume(self) -> None:
-        if self.stream.closed():
+        if self.stream.is_closed:
             return
         self.stream.want()
         self._run()
@@ -204,7 +201,7 @@ class ClientConnection:
         self._step = ClientConnection._wait
         self.stream.forget()
         delegate, self._delegate = self._delegate, None
-        on_close, self._on_close = self._on_close, None
+        on_close, self.on_close = self.on_close, None
         try:
             if delegate is not None and not self._read_finished:
                 delegate.on_connection_close()
@@ -217,7 +214,7 @@ class ClientConnection:
         """Answer what is no request, and close."""
         delegate = self._delegate or self._host.start_request(self)
         last = delegate.malformed(status, why)
-        if not self.stream.closed():
+        if not self.stream.is_closed:
             _say(self.stream, last)
             self.close()
 
@@ -241,7 +238,7 @@ class ClientConnection:
         self.keeps_alive = head.keeps_alive
         self._delegate = delegate = self._host.start_request(self)
         delegate.headers_received(head)
-        if stream.closed():
+        if stream.is_closed:
             return False
         if head.unclear is not None:
             raise Malformed(f"The length of the body is not clear: {head.unclear}")
@@ -329,7 +326,7 @@ class ClientConnection:
                 stream.want_no_more()
                 self._taking = asyncio.ensure_future(self._wait_for(taking))
                 return False
-        return not stream.closed()
+        return not stream.is_closed
 
     async def _wait_for(self, taking: Awaitable[None]) -> None:
         try:

@@ -147,8 +147,8 @@ class Listener(ConnectionHost):
             else:
                 del self._by_address[incoming.address]
 
-    def has_room(self, incoming: "Incoming", size_bytes: int) -> bool:
-        """Take room for a piece, if need be from bodies that have been silent for a while."""
+    def makes_room(self, incoming: "Incoming", size_bytes: int) -> bool:
+        """Take room for a piece from bodies that have been silent for a while, if there is any."""
         while not self.store.memory.take(size_bytes):
             silent = self._most_silent(incoming)
             if silent is None:
@@ -271,7 +271,7 @@ class Incoming:
             listener.heard(self)
         if body.size_bytes + len(chunk) > listener.service.max_body_bytes:
             self.refuse(Reason.BODY_TOO_LARGE)
-        elif not listener.has_room(self, len(chunk)):
+        elif not (listener.store.memory.take(len(chunk)) or listener.makes_room(self, len(chunk))):
             self.refuse(Reason.BUFFERS_FULL)
         else:
             body.add(chunk)
@@ -284,7 +284,7 @@ class Incoming:
         client = self._client
         if self._waits:
             self._listener.finished(self)
-        if client is None or self._connection.stream.closed():
+        if client is None or self._connection.stream.is_closed:
             self.on_connection_close()
             return
         if self._refused:

@@ -7,8 +7,8 @@ what both take they read alike (`test_request_heads.py` holds them to that).
 
 import re
 from sys import maxsize
-from typing import NamedTuple
 
+from msgspec import Struct
 from tornado.http1connection import is_transfer_encoding_chunked, parse_int
 from tornado.httputil import HTTPHeaders, HTTPInputError, parse_request_start_line
 
@@ -33,7 +33,7 @@ class Malformed(Exception):  # noqa: N818 - what came is no request
         self.status = status
 
 
-class RequestHead(NamedTuple):
+class RequestHead(Struct, frozen=True):
     """One head. `headers` has lower-case names; what came several times is joined by commas."""
 
     method: str

@@ -7,18 +7,22 @@ that there is more in its buffer. All else is Tornado's: the buffers, writing, c
 What is private in Tornado and leaned on, each pinned in `test_stream_privates.py`: `_handle_events`
 asks `reading()` which events are wanted, and `_handle_read` reads; `_read_to_buffer` reads once
 into `_read_buffer` (a bytearray) of `_read_buffer_size` bytes, and closes where that fails;
-`_consume` takes from it; `_add_io_state` adds to what is waited for; `_total_write_index` counts
-what was to be written, `_total_write_done_index` what the kernel has taken of it.
+`_consume` takes from it; `_add_io_state` adds to what is waited for, which is `_state`; `_closed`
+is what `closed()` tells; `_total_write_index` counts what was to be written,
+`_total_write_done_index` what the kernel has taken of it.
 """
 
 import logging
 from collections.abc import Callable
+from operator import attrgetter
 from ssl import SSLSocket
 
 from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream, SSLIOStream
 
 LOG = logging.getLogger("frontdoor")
+
+_READ = IOLoop.READ
 
 HEAD_READ_BYTES = 16 * 1024
 """Read at once where a head is awaited. No record of TLS is longer, so that none stays half read
@@ -44,15 +48,13 @@ class FedStream(IOStream):
         self.on_bytes: Callable[[], None] = _nobody
         self._wanted = False
 
-    @property
-    def held_bytes(self) -> int:
-        """How much was read and not taken yet."""
-        return self._read_buffer_size
-
-    @property
-    def held(self) -> bytearray:
-        """What was read and not taken yet; look, and `take`."""
-        return self._read_buffer
+    # What each request asks several times, without a call of Python's between.
+    held_bytes = property(attrgetter("_read_buffer_size"))
+    """How much was read and not taken yet."""
+    held = property(attrgetter("_read_buffer"))
+    """What was read and not taken yet, a bytearray; look, and `take`."""
+    is_closed = property(attrgetter("_closed"))
+    """Whether it is closed, by whomever."""
 
     take = IOStream._consume  # noqa: SLF001 - without a call between
     """Take what was read first, so many bytes; there must be as much."""
@@ -60,7 +62,8 @@ class FedStream(IOStream):
     def want(self) -> None:
         """Hear of more from now on."""
         self._wanted = True
-        self._add_io_state(IOLoop.READ)
+        if self._state is None or not self._state & _READ:  # else the kernel watches already
+            self._add_io_state(_READ)
 
     def want_no_more(self) -> None:
         """Hear of nothing more until `want`."""
@@ -77,13 +80,13 @@ class FedStream(IOStream):
         Past Tornado's buffer and its future for each write, while there is nothing in it: that is
         a third of what a relayed chunk costs.
         """
-        waiting = self._total_write_index != self._total_write_done_index
-        if waiting or self._closed or not self._plain:
+        if self._total_write_index != self._total_write_done_index or self._closed:
             return data
         try:
-            return data[self.socket.send(data) :]
+            sent_bytes = self.socket.send(data)
         except BlockingIOError:
             return data
+        return b"" if sent_bytes == len(data) else data[sent_bytes:]
 
     def reading(self) -> bool:
         """Tell Tornado to wait for more."""
@@ -92,8 +95,9 @@ class FedStream(IOStream):
     def _handle_events(self, fd: object, events: int) -> None:
         """Read, where there is nothing else to do; Tornado asks each time what to wait for."""
         wanted, waiting = self._wanted, self._total_write_index != self._total_write_done_index
-        if self._plain and events == IOLoop.READ and wanted and not waiting:
-            self._handle_read()
+        if self._plain and events == _READ and wanted and not waiting:
+            if self._read_to_buffer():
+                self.on_bytes()
             if self._closed:
                 return
             waiting = self._total_write_index != self._total_write_done_index
@@ -111,6 +115,10 @@ class FedStream(IOStream):
         except BlockingIOError:
             return 0
         except (ConnectionError, TimeoutError) as error:  # an end like others
+            self.close(exc_info=error)
+            return None
+        except Exception as error:  # noqa: BLE001 - as Tornado's own: whatever it is, it is over
+            LOG.warning("a connection cannot be read: %s", error)
             self.close(exc_info=error)
             return None
         if not data:
@@ -141,3 +149,7 @@ class FedTlsStream(SSLIOStream, FedStream):
 
     def __init__(self, socket: SSLSocket) -> None:
         super().__init__(socket)
+
+    def send_now(self, data: bytes) -> bytes:
+        """Leave it all to Tornado, which writes what TLS makes of it."""
+        return data

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 from urllib.parse import unquote
 
+from msgspec.structs import replace
+
 from tornado_frontdoor.core.catalog import Catalog, Target
 from tornado_frontdoor.core.decisions import Reason, Refusal
 from tornado_frontdoor.core.request import CanonicalRequest
@@ -110,7 +112,7 @@ class AnthropicSurface:
             decoded = translated(call, body, target, asked, version)
         if said_s is None:
             return decoded
-        return decoded._replace(request=decoded.request._replace(keep_alive_s=said_s))
+        return replace(decoded, request=replace(decoded.request, keep_alive_s=said_s))
 
     def models(self, call: SurfaceRequest, listing: Sequence[ListedModel]) -> Document:
         """List every name that can be asked for, or one of them."""
