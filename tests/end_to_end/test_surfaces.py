@@ -35,6 +35,7 @@ from tornado_frontdoor.surfaces.base import (
     RouteKind,
     SurfaceRequest,
 )
+from tornado_frontdoor.surfaces.last_pieces import LastPieces
 
 ROOT = Path(__file__).resolve().parents[2]
 OFF = "anthropic = false"
@@ -108,6 +109,7 @@ class Words:
     """A relay that keeps only the words of an answer."""
 
     ending: Ending | None = None
+    verbatim: LastPieces | None = None
     body = b""
 
     def head(self, status: int, headers: Headers) -> Head | None:  # noqa: ARG002

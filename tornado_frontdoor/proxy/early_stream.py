@@ -11,6 +11,7 @@ from tornado_frontdoor.core.decisions import Outcome, Reason
 from tornado_frontdoor.proxy.progress import Progress
 from tornado_frontdoor.surfaces.base import Document, Ending, Head, Headers, ResponseTranslator
 from tornado_frontdoor.surfaces.headers import value_of
+from tornado_frontdoor.surfaces.last_pieces import LastPieces
 
 STREAM_HEADERS = [
     ("Content-Type", "text/event-stream; charset=utf-8"),
@@ -37,6 +38,7 @@ class EarlyStream:
 
     def __init__(self, inner: ResponseTranslator) -> None:
         self.ending: Ending | None = None
+        self.verbatim: LastPieces | None = None
         self.begun = False
         """Whether the engine has begun a stream: then all is as without this."""
         self._inner = inner

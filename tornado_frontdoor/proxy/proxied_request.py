@@ -19,12 +19,9 @@ from tornado_frontdoor.proxy.early_stream import STREAM_HEADERS, EarlyStream
 from tornado_frontdoor.proxy.gate_driver import GateDriver, Lease
 from tornado_frontdoor.proxy.records import Record
 from tornado_frontdoor.proxy.upstreams import Upstream
-from tornado_frontdoor.surfaces.base import (
-    DecodedRequest,
-    Ending,
-    Surface,
-)
-from tornado_frontdoor.surfaces.usage import TAIL_PIECES, tokens_of
+from tornado_frontdoor.surfaces.base import DecodedRequest, Ending, Surface
+from tornado_frontdoor.surfaces.last_pieces import LastPieces
+from tornado_frontdoor.surfaces.usage import tokens_of
 
 ENGINE_END_S = 1.0
 """How long an engine may take to close a stream after its last event; its slot is held so long."""
@@ -80,7 +77,9 @@ class ProxiedRequest:
         self.in_stream = False
         """Whether its client is told its place inside of its stream; set before `enter`."""
         self._early: EarlyStream | None = None
-        self._tail: list[bytes] = []
+        self._last: LastPieces | None = None
+        """Of the answer, from its head on; `_verbatim`: its pieces go on as they came."""
+        self._verbatim = False
         self._silent_since_s = 0.0
         self._keep_alive_timer: asyncio.TimerHandle | None = None
         self.record = record
@@ -201,6 +200,8 @@ class ProxiedRequest:
         if self._over:
             return
         head = self._translator.head(status, headers)
+        self._verbatim = self._translator.verbatim is not None
+        self._last = self._translator.verbatim or LastPieces()
         if head is not None:
             self._client.open(head.status, [*head.headers, *self._marks()], head.length)
         goes_on = head is not None or self._early is not None
@@ -218,10 +219,10 @@ class ProxiedRequest:
         if record.first_byte_s is None:
             record.first_byte_s = monotonic() - record.arrived_s
             self._client.on_drained = self._resume
-        tail = self._tail
-        tail.append(chunk)
-        if len(tail) > TAIL_PIECES:
-            del tail[0]
+        assert self._last is not None
+        self._last.add(chunk)
+        if self._verbatim:
+            return self._client.write(chunk)
         data = self._translator.data(chunk)
         if self._keep_alive_timer is not None:
             self._silent_since_s = monotonic()
@@ -336,14 +337,15 @@ class ProxiedRequest:
             self._client.on_gone = self._client.on_drained = None
             self.record.status = self._client.status
             self.record.bytes_out = self._client.bytes_out
-            if self._tail:
-                self.record.tokens_in, self.record.tokens_out = tokens_of(b"".join(self._tail))
+            pieces = self._last.pieces if self._last is not None else ()
+            if pieces:
+                self.record.tokens_in, self.record.tokens_out = tokens_of(b"".join(pieces))
             if ending is not None and outcome is not _SERVED:
                 self.record.cause = ending.cause
-            elif self.record.status >= 400 and self._tail:  # served, and refused by the engine
+            elif self.record.status >= 400 and pieces:  # served, and refused by the engine
                 engine = self._lease.ticket.replica
-                self._upstream.refused(engine, self.record.status, self._tail[0])
-                told = self._tail[0][:300].decode("utf-8", "replace")
+                self._upstream.refused(engine, self.record.status, pieces[0])
+                told = pieces[0][:300].decode("utf-8", "replace")
                 self.record.cause = f"the engine answered {self.record.status}: {told}"
                 if self.record.status == 401:
                     key = f"upstreams.{self._request.upstream}.api_key_file"

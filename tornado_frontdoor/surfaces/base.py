@@ -19,6 +19,7 @@ from tornado_frontdoor.core.catalog import Catalog, Target
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
 from tornado_frontdoor.core.printable import printable
 from tornado_frontdoor.core.request import CanonicalRequest
+from tornado_frontdoor.surfaces.last_pieces import LastPieces
 
 DETAIL_LENGTH = 1000
 """Characters of a refusal: what it quotes of the request may be anything, also megabytes."""
@@ -100,6 +101,9 @@ class ResponseTranslator(Protocol):
     """
 
     ending: Ending | None
+    verbatim: LastPieces | None
+    """Set by `head` where each piece goes on as it came: the driver may keep the last ones in it
+    and leave out `data`, which does the same."""
 
     def head(self, status: int, headers: Headers) -> Head | None:
         """Take the engine's status and headers; None: commit nothing, `end` has the document."""

@@ -15,24 +15,24 @@ from json import dumps, loads
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
 from tornado_frontdoor.surfaces.base import Document, Ending, Head, Headers
 from tornado_frontdoor.surfaces.headers import BadHeadError, read_answer_head
+from tornado_frontdoor.surfaces.last_pieces import LastPieces
 from tornado_frontdoor.surfaces.retry_headers import STATUS
 from tornado_frontdoor.surfaces.sse import Frame, FrameTooLongError, Reader
 from tornado_frontdoor.surfaces.weight import CHAT, COMPLETIONS
 
 RESPONSES = "/v1/responses"
-SMALL_PIECE_BYTES = 64
-"""A piece below it is joined with the next one, so that four hold any `[DONE]` or error's head."""
 
 _SERVED = Ending(Outcome.SERVED)
 _ENDED_EARLY = "ended its stream before the answer did"
 _SHOWN_BYTES = 300
 # A text's line breaks and quotes are escaped, so none of these can stand inside of one.
+_LINE_BYTES = len(b"\ndata: ")
+"""The most that stands before a mark in its line, the break of the line before included."""
 _DONE = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\][ \t]*(?:[\r\n]|\Z)")
 _ERROR = re.compile(rb'(?:\A|[\r\n])data: ?\{"error"')
 _FINISH = re.compile(rb'"finish_reason": ?"')
 _FINISH_BYTES = 17
 """The most of it that a piece can end with."""
-_TAIL_PIECES = 4
 _ABORT = re.compile(rb'"finish_reason": ?"abort"')
 
 
@@ -40,20 +40,19 @@ class PassThrough:
     """Relays one answer of an engine. `choices` is how many answers were asked for in all."""
 
     __slots__ = (
-        *("_choices", "_encoded", "_finishes", "_path", "_pieces", "_responses", "_seen"),
-        *("_status", "_streams", "_tail", "ending"),
+        *("_choices", "_encoded", "_finishes", "_last", "_path", "_responses", "_seen"),
+        *("_status", "_streams", "ending", "verbatim"),
     )
 
     def __init__(self, path: str, choices: int = 1) -> None:
         self.ending: Ending | None = None
+        self.verbatim: LastPieces | None = None
         self._path = path
         self._choices = choices
         self._status = 0
         self._streams = False
         self._encoded = False
-        # The last pieces hold what tells how a stream ended; older ones are never looked at again.
-        self._tail: list[bytes] = []
-        self._pieces = 0
+        self._last = LastPieces()
         self._finishes = 0
         self._seen = b""
         self._responses: ResponseEvents | None = None
@@ -71,10 +70,13 @@ class PassThrough:
             return None
         self._status = status
         if not media_type.startswith("text/event-stream"):
+            self.verbatim = self._last
             return Head(status, passed, length)
         self._streams = not self._encoded
         if self._streams and self._path == RESPONSES:
             self._responses = ResponseEvents()
+        elif not self._streams or self._choices == 1:
+            self.verbatim = self._last
         # Proxies in front would keep a stream until they have a buffer full of it. Its own length
         # has no room for the event that is put behind one that breaks off.
         passed.append(("X-Accel-Buffering", "no"))
@@ -88,18 +90,12 @@ class PassThrough:
             self._seen = seen[-_FINISH_BYTES:]
         if self._responses is not None:
             self._responses.take(chunk)
-        if self._tail and len(self._tail[-1]) < SMALL_PIECE_BYTES:
-            self._tail[-1] += chunk  # an end may come byte by byte
-        else:
-            self._pieces += 1
-            self._tail.append(chunk)
-            if self._pieces > _TAIL_PIECES:
-                del self._tail[0]
+        self._last.add(chunk)
         return chunk
 
     def end(self) -> Ending:
         """Judge the whole: an engine's polite end is not yet a success."""
-        tail = b"".join(self._tail)
+        tail = b"".join(self._last.pieces)
         if self._status >= 500:
             return _failed(f"the engine answered {self._status}: {_shown(tail)}")
         if self._encoded:
@@ -118,12 +114,13 @@ class PassThrough:
             )
         if not self._streams or self._path not in (CHAT, COMPLETIONS):
             return _SERVED
-        if self._pieces > _TAIL_PIECES:
+        if not self._last.is_all:
             tail = b"." + tail  # its first line may have begun before
-        if error := _ERROR.search(tail):
+        if b'{"error"' in tail and (error := _ERROR.search(tail)):
             told = _shown(tail[error.end() - len(b'{"error"') :])
             return _failed(f"the engine told an error inside its stream: {told}")
-        if _DONE.search(tail):
+        done = tail.find(b"[DONE]")
+        if done >= 0 and _DONE.search(tail, max(0, done - _LINE_BYTES)):
             return _SERVED
         finishes = self._finishes if self._choices > 1 else len(_FINISH.findall(tail))
         return _SERVED if finishes >= self._choices else None
@@ -136,7 +133,8 @@ class PassThrough:
         event = b"data: " + dumps({"error": error}).encode() + b"\n\n"
         if self._responses is not None:
             event = b"event: error\n" + event.replace(b"{", b'{"type": "error", ', 1)
-        whole_frame = not self._tail or self._tail[-1].endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
+        pieces = self._last.pieces
+        whole_frame = not pieces or pieces[-1].endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
         return event if whole_frame else b"\n\n" + event
 
     def keep_alive(self) -> bytes:

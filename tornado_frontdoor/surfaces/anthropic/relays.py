@@ -15,6 +15,7 @@ from tornado_frontdoor.surfaces.anthropic.events import COMMENT, PING
 from tornado_frontdoor.surfaces.anthropic.response import Asked, answer_headers, parsed
 from tornado_frontdoor.surfaces.base import Document, Ending, Head, Headers
 from tornado_frontdoor.surfaces.headers import value_of
+from tornado_frontdoor.surfaces.last_pieces import LastPieces
 from tornado_frontdoor.surfaces.sse import Frame, FrameTooLongError, Reader
 
 ANSWER_LIMIT_BYTES = 64 * 1024 * 1024
@@ -32,6 +33,7 @@ class WholeRelay:
 
     def __init__(self, asked: Asked, translate: Callable[[bytes, Asked], bytes]) -> None:
         self.ending: Ending | None = None
+        self.verbatim: LastPieces | None = None
         self._asked = asked
         self._translate = translate
         self._status = 0
@@ -120,6 +122,7 @@ class StreamRelay:
 
     def __init__(self, asked: Asked, machine: Machine) -> None:
         self.ending: Ending | None = None
+        self.verbatim: LastPieces | None = None
         self._asked = asked
         self._machine = machine
         self._reader = Reader()
