@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from doorway import CHAT, Doorway, doorway
+from msgspec.structs import replace
 from wire import Cut, Wire, chat
 
 from tornado_frontdoor.cli.live import read_events
+from tornado_frontdoor.core.decisions import Outcome
 from tornado_frontdoor.proxy.admin.history import FILE, History
+from tornado_frontdoor.proxy.records import Record
 
 Event = tuple[str, dict[str, Any]]
+
+LINE = replace(Record("r", "openai", 0.0).line(Outcome.SERVED, "T"), upstream="a")
 
 
 async def look(door: Doorway, **headers: str) -> Wire:
@@ -111,10 +116,10 @@ def test_a_viewer_that_does_not_read_holds_nothing_up_and_gets_a_snapshot_later(
         async with doorway() as door:
             slow = await look(door)
             slow.reader._transport.pause_reading()  # type: ignore[attr-defined]
-            fields = {"outcome": "served", "pad": "x" * 60_000}
+            line = replace(LINE, user_agent="x" * 60_000)
             (viewer,) = door.app._hub._viewers
             for number in range(400):
-                door.app._hub.happened("request", {**fields, "request_id": str(number)})
+                door.app._hub.happened("request", replace(line, request_id=str(number)))
                 door.app._hub._flush()
             assert viewer.behind
             buffered = len(viewer.client._connection.stream._write_buffer)
@@ -149,8 +154,8 @@ def test_the_history_outlives_its_front_door_and_a_spoilt_file_is_put_aside(tmp_
     async def scenario() -> None:
         history = History(tmp_path, lambda: (3, 2))
         for waited_s in (0.0, 1.0, 2.0):
-            history.ended({"outcome": "served", "upstream": "a", "waited_s": waited_s})
-        history.ended({"outcome": "queue_full", "upstream": "a", "waited_s": 0.0})
+            history.ended(replace(LINE, waited_s=waited_s))
+        history.ended(replace(LINE, outcome="queue_full"))
         history.heard("engine", {"state": "sleeping"})
         history._minute -= 1
         history.close()

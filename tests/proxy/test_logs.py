@@ -11,9 +11,12 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from msgspec.structs import asdict
 from wire import Wire, chat
 
-from tornado_frontdoor.proxy.logs import LogWriter, access_line, as_line, logging_to, now
+from tornado_frontdoor.core.decisions import Outcome
+from tornado_frontdoor.proxy.logs import Format, LogWriter, access_line, as_line, logging_to, now
+from tornado_frontdoor.proxy.records import AccessLine, Record
 
 ROOT = Path(__file__).resolve().parents[2]
 FORGED = "no\n2026-01-01 INFO all is well\x1b[2J\x9b1m\u2028\u202e\r"
@@ -111,6 +114,27 @@ def test_a_traceback_stays_with_its_line(tmp_path: Path) -> None:
             assert first.endswith("ERROR odd")
             assert all(line.startswith("    ") and line.isprintable() for line in rest)
             assert any("ValueError" in line for line in rest)
+
+
+@pytest.mark.parametrize("style", ["json", "text"])
+@pytest.mark.parametrize("agent", ["curl/8", "caf\u00e9", "\ud800"])
+def test_the_line_of_a_request_is_that_of_its_fields_in_their_order(
+    style: Format, agent: str
+) -> None:
+    record = Record("r1", "openai", 0.0)
+    record.user_agent = agent
+    line = record.line(Outcome.SERVED, "2026-12-01T10:00:00.000+00:00")
+    assert access_line(style, line) == access_line(style, asdict(line))
+
+
+def test_each_word_of_a_line_is_in_its_place() -> None:
+    record = Record("r1", "openai", 0.0)
+    names = [name for name in AccessLine.__struct_fields__ if hasattr(record, name)]
+    for number, name in enumerate(names):
+        setattr(record, name, float(number) if name.endswith("_s") else str(number))
+    line = record.line(Outcome.QUEUE_FULL, "T")
+    assert [getattr(line, name) for name in names] == [getattr(record, name) for name in names]
+    assert (line.time, line.outcome, line.code, len(names)) == ("T", "queue_full", "PF", 24)
 
 
 def test_a_text_line_says_what_is_known_as_pairs() -> None:

@@ -19,12 +19,15 @@ from pathlib import Path
 from time import time_ns
 from typing import Any, Literal, Protocol
 
+from msgspec import Struct
 from msgspec.json import Encoder
+from msgspec.structs import asdict
 
 from tornado_frontdoor.core.printable import printable
 
 Format = Literal["json", "text"]
-Fields = Mapping[str, Any]
+Fields = Mapping[str, Any] | Struct
+"""What a line says, by names in their order, from the time on: texts, numbers, booleans, None."""
 
 MESSAGE_LENGTH = 2000
 """Characters of one message; what it quotes of others is bounded where it is quoted."""
@@ -210,7 +213,7 @@ def now() -> str:
     if second != seconds:
         text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         _second = (seconds, text)
-    return f"{text}.{rest_ns // 1_000_000:03d}+00:00"
+    return f"{text}.{str(1000 + rest_ns // 1_000_000)[1:]}+00:00"
 
 
 def as_line(style: Format, time: str, level: str, message: str, trace: str = "") -> str:
@@ -232,13 +235,10 @@ def as_text(time: str, level: str, message: str) -> str:
 
 
 def access_line(style: Format, fields: Fields) -> str:
-    """Return the line of a request: an object, or `key=value` without what is not known.
-
-    `fields` begin with the time, and are texts, numbers, booleans and None.
-    """
+    """Return the line of a request: an object, or `key=value` without what is not known."""
     if style == "json":
         return f"{_object(fields)}\n"
-    time, *pairs = fields.items()
+    time, *pairs = _named(fields).items()
     told = (f"{key}={_word(value)}" for key, value in pairs if value not in (None, ""))
     return f"{time[1]} INFO request {' '.join(told)}\n"
 
@@ -248,7 +248,11 @@ def _object(fields: Fields) -> str:
         quick = _quick(fields)
         if quick.isascii():
             return quick.decode()
-    return _encode(fields)  # which escapes what could move a cursor
+    return _encode(_named(fields))  # which escapes what could move a cursor
+
+
+def _named(fields: Fields) -> Mapping[str, Any]:
+    return asdict(fields) if isinstance(fields, Struct) else fields
 
 
 def writer_of(log: LineSink) -> Callable[[Fields], None]:

@@ -8,6 +8,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from time import monotonic
 from typing import Any
 
+from msgspec import Struct
+
 from tornado_frontdoor.core.decisions import Outcome
 from tornado_frontdoor.core.printable import printable
 from tornado_frontdoor.proxy.downstream.client import Client
@@ -15,6 +17,42 @@ from tornado_frontdoor.proxy.downstream.client import Client
 Networks = Sequence[IPv4Network | IPv6Network]
 
 _NO_TRACE: dict[str, str] = {}
+
+
+class AccessLine(Struct, frozen=True):
+    """What the access line and the page say of a request that ended, in their order.
+
+    A struct is made in a tenth of the time of a dict, and written in half.
+    """
+
+    time: str
+    request_id: str
+    method: str
+    path: str
+    client: str | None
+    forwarded: str | None
+    user_agent: str | None
+    key: str | None
+    surface: str
+    model: str | None
+    upstream: str | None
+    replica: str | None
+    outcome: str
+    code: str
+    status: int
+    cause: str | None
+    place: int | None
+    wake: str | None
+    waited_s: float
+    held_s: float
+    first_byte_s: float | None
+    total_s: float
+    bytes_in: int
+    bytes_out: int
+    tokens_in: int | None
+    tokens_out: int | None
+    weight: int
+    stream: bool
 
 
 class Record:
@@ -66,39 +104,40 @@ class Record:
         self.cause: str | None = None
         """Why it was not served, in words."""
 
-    def fields(self, outcome: Outcome, time: str) -> dict[str, Any]:
-        """Return what the access line and the page say, in their order; nobody changes it."""
+    def line(self, outcome: Outcome, time: str) -> AccessLine:
+        """Return what is told of it now that it has ended."""
         first_byte_s = self.first_byte_s
-        return {
-            "time": time,
-            "request_id": self.request_id,
-            "method": self.method,
-            "path": self.path,
-            "client": self.client,
-            "forwarded": self.forwarded,
-            "user_agent": self.user_agent,
-            "key": self.key,
-            "surface": self.surface,
-            "model": None if self.model is None else printable(self.model),
-            "upstream": self.upstream,
-            "replica": self.replica,
-            "outcome": outcome.label,
-            "code": outcome.code,
-            "status": self.status,
-            "cause": None if self.cause is None else printable(self.cause, 500),
-            "place": self.place,
-            "wake": self.wake,
-            "waited_s": round(self.waited_s, 6),
-            "held_s": round(self.held_s, 6),
-            "first_byte_s": None if first_byte_s is None else round(first_byte_s, 6),
-            "total_s": round(monotonic() - self.arrived_s, 6),
-            "bytes_in": self.bytes_in,
-            "bytes_out": self.bytes_out,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "weight": self.weight,
-            "stream": self.stream,
-        }
+        return AccessLine(  # by place: of so many names Python would make a dict first
+            time,
+            self.request_id,
+            self.method,
+            self.path,
+            self.client,
+            self.forwarded,
+            self.user_agent,
+            self.key,
+            self.surface,
+            None if self.model is None else printable(self.model),
+            self.upstream,
+            self.replica,
+            outcome.label,
+            outcome.code,
+            self.status,
+            None if self.cause is None else printable(self.cause, 500),
+            self.place,
+            self.wake,
+            # To the microsecond; to round to digits takes three times as long.
+            round(self.waited_s * 1e6) / 1e6,
+            round(self.held_s * 1e6) / 1e6,
+            None if first_byte_s is None else round(first_byte_s * 1e6) / 1e6,
+            round((monotonic() - self.arrived_s) * 1e6) / 1e6,
+            self.bytes_in,
+            self.bytes_out,
+            self.tokens_in,
+            self.tokens_out,
+            self.weight,
+            self.stream,
+        )
 
     def so_far(self) -> dict[str, Any]:
         """Return what the page says of a request under way."""

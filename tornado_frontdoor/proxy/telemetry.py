@@ -132,8 +132,8 @@ class Telemetry:
         self._since_s: dict[str, float] = {}
         self.tracing: Tracer | None = None
         """Makes spans of requests, where they are wanted."""
-        self.observers: list[Callable[[str, dict[str, Any]], None]] = []
-        """Hear of each request that ended and of each engine's state: kind, fields."""
+        self.observers: list[Callable[[str, Any], None]] = []
+        """Hear of each request that ended, and its line, and of each engine's state, as a dict."""
         build = Gauge(
             "frontdoor_build_info",
             "What runs; always 1",
@@ -190,7 +190,7 @@ class Telemetry:
 
     def record(self, record: Record, outcome: Outcome) -> None:
         """Count a request that has ended and write its access line."""
-        fields = record.fields(outcome, now())
+        line = record.line(outcome, now())
         upstream = record.upstream
         self._tallies.ended(record.surface, upstream or "")[outcome.label] += 1
         if record.known_key is not None:
@@ -198,16 +198,16 @@ class Telemetry:
         if upstream is not None:
             tally = self._tallies.of(upstream)
             tally.queue_wait.observe(record.waited_s)
-            tally.total.observe_of(fields["total_s"], record.request_id)
+            tally.total.observe_of(line.total_s, record.request_id)
             if record.first_byte_s is not None:
                 tally.first_byte.observe(record.first_byte_s)
             tally.tokens_in += record.tokens_in or 0
             tally.tokens_out += record.tokens_out or 0
-        self._write(fields)
+        self._write(line)
         if self.tracing is not None:
-            self.tracing.ended(record, outcome, fields["total_s"])
+            self.tracing.ended(record, outcome, line.total_s)
         for observe in self.observers:
-            observe("request", fields)
+            observe("request", line)
 
     def refused_at_edge(self, listener: str, reason: str) -> None:
         """Count what was refused before anybody looked at what it asks for."""

@@ -13,7 +13,11 @@ from secrets import token_hex
 from time import monotonic
 from typing import Any, Protocol
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from tornado_frontdoor.proxy.downstream.client import Client
+from tornado_frontdoor.proxy.records import AccessLine
 
 REQUESTS_KEPT = 300
 TICK_S = 0.2
@@ -75,21 +79,18 @@ class Viewer:
             self.behind = True
 
 
-class _Ended:
+class _Ended(Struct):
     """A request that ended; encoded once, when somebody wants it."""
 
-    __slots__ = ("_fields", "_text", "number")
-
-    def __init__(self, number: int, fields: Fields, text: str | None) -> None:
-        self.number = number
-        self._fields = fields
-        self._text = text
+    number: int
+    line: AccessLine
+    encoded: str | None = None
 
     def text(self) -> str:
-        """Return its fields as JSON."""
-        if self._text is None:
-            self._text = json.dumps(self._fields)
-        return self._text
+        """Return its line as JSON."""
+        if self.encoded is None:
+            self.encoded = json.dumps(asdict(self.line))
+        return self.encoded
 
 
 class EventHub:
@@ -113,16 +114,16 @@ class EventHub:
     def __len__(self) -> int:
         return len(self._viewers)
 
-    def happened(self, kind: str, fields: Fields, text: str | None = None) -> None:
-        """Take an event; `text` is its fields as JSON, where somebody has made it already."""
+    def happened(self, kind: str, told: Any) -> None:
+        """Take an event: a request that ended, or another state of an engine."""
         self._number += 1
         if kind == "request":
-            ended = _Ended(self._number, fields, text)
+            ended = _Ended(self._number, told)
             self._requests.append(ended)
             if self._viewers:
                 self._pending.append(self._frame(kind, ended.text(), self._number))
         elif self._viewers:
-            self._pending.append(self._frame(kind, json.dumps(fields), self._number))
+            self._pending.append(self._frame(kind, json.dumps(told), self._number))
 
     def join(self, client: Client, last_id: str | None) -> None:
         """Show a client what is and what happens until it leaves."""

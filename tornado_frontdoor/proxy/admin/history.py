@@ -9,13 +9,15 @@ import json
 import logging
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 from time import time_ns
 from typing import Any
+
+from tornado_frontdoor.proxy.records import AccessLine
 
 LOG = logging.getLogger("frontdoor")
 
@@ -44,22 +46,22 @@ class History:
         self._begin(_minute_now())
         self._timer = asyncio.get_running_loop().call_later(SAMPLE_S, self._sample)
 
-    def ended(self, fields: Mapping[str, Any]) -> None:
+    def ended(self, line: AccessLine) -> None:
         """Take a request that ended."""
-        self._outcomes[fields["outcome"]] += 1
-        if fields["outcome"] != "served" or fields["upstream"] is None:
+        self._outcomes[line.outcome] += 1
+        if line.outcome != "served" or line.upstream is None:
             return
         self._served += 1
         if len(self._waits_s) < WAITS_KEPT:
-            self._waits_s.append(fields["waited_s"])
+            self._waits_s.append(line.waited_s)
         elif (place := int(self._rng.random() * self._served)) < WAITS_KEPT:
-            self._waits_s[place] = fields["waited_s"]
+            self._waits_s[place] = line.waited_s
 
-    def heard(self, kind: str, fields: Mapping[str, Any], _: str | None = None) -> None:
+    def heard(self, kind: str, told: Any) -> None:
         """Take an event: a request that ended, or another state of an engine."""
         if kind == "request":
-            self.ended(fields)
-        elif fields["state"] in ("sleeping", "offloaded", "stopped"):
+            self.ended(told)
+        elif told["state"] in ("sleeping", "offloaded", "stopped"):
             self._sleeps += 1
 
     def minutes(self) -> list[Minute]:

@@ -11,7 +11,7 @@ import sys
 from asyncio.subprocess import PIPE
 from collections import deque
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ _NEEDED = (
     *("tokens_in", "tokens_out"),
 )
 """Of an access line, what the simulator reads."""
-_needed_of = itemgetter(*_NEEDED)
+_needed_of = attrgetter(*_NEEDED)
 _START = f"""
 import os, resource, sys
 os.nice(10)
@@ -67,10 +67,10 @@ class WhatIf:
         self._running: asyncio.subprocess.Process | None = None
         self._busy = False
 
-    def heard(self, kind: str, fields: Mapping[str, Any], _: str | None = None) -> None:
+    def heard(self, kind: str, told: Any) -> None:
         """Keep what the simulator needs of a request that ended."""
-        if kind == "request" and fields["upstream"] is not None:
-            self._kept.append(_needed_of(fields))
+        if kind == "request" and told.upstream is not None:
+            self._kept.append(_needed_of(told))
 
     async def ask(self, upstream: Upstream, asked: Limits) -> Fields:
         """Return what was, and two replays: with the limits in force, and with others.
