@@ -1,11 +1,13 @@
 """The head of a request, from its bytes to plain values.
 
-What nearly all clients send is read by two regular expressions. Whatever these do not take as it
-stands is read by Tornado's parser, which is the truth: what is refused is refused in its words, and
-what both take they read alike (`test_request_heads.py` holds them to that).
+What nearly all clients send is read by two regular expressions, and a line that was sent before by
+none: clients send the same ones again and again. Whatever these do not take as it stands is read
+by Tornado's parser, which is the truth: what is refused is refused in its words, and what both
+take they read alike (`test_request_heads.py` holds them to that).
 """
 
 import re
+from functools import lru_cache
 from sys import maxsize
 
 from msgspec import Struct
@@ -15,12 +17,12 @@ from tornado.httputil import HTTPHeaders, HTTPInputError, parse_request_start_li
 MOST_BODY_BYTES = 1 << 62
 """What a body may say it is long, for it to be a length at all. The limit is the listener's."""
 
-_REQUEST = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]++) ([!-~\x80-\xff]++) HTTP/1\.1\r\n")
-_FIELD = re.compile(
-    r"(?<=\n)([!#$%&'*+.^_`|~0-9A-Za-z-]++):[ \t]*+([\t -~\x80-\xff]*+)(?<![ \t])\r\n"
-)
+_REQUEST = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]++) ([!-~\x80-\xff]++) HTTP/1\.1")
+_FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]++):[ \t]*+([\t -~\x80-\xff]*+)(?<![ \t])")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]*)(?::[0-9]*)?")
 """RFC 9112 3.2, but for commas: two lines that were joined look so."""
+_KNOWN_CHARACTERS = 2048
+"""Longer lines are not kept, and read by Tornado's parser."""
 _DIGITS_OF_A_LENGTH = 15
 _DIGITS_OF_NO_LENGTH = 19
 
@@ -58,14 +60,15 @@ def read_head(data: bytes) -> RequestHead:
 
 def _read_common(data: bytes) -> RequestHead | None:
     """Read a head of HTTP/1.1 with each name once and a body of a plain length, if any."""
-    text = data.decode("latin-1")
-    request = _REQUEST.match(text)
-    if request is None:
+    if not data.endswith(b"\r\n\r\n"):
         return None
-    # Each match is a whole line; as many of them as there are lines are all lines.
-    fields = _FIELD.findall(text, request.end())
-    headers = {name.lower(): value for name, value in fields}
-    if not len(headers) == len(fields) == text.count("\n") - 2:
+    first, *lines = data[:-4].decode("latin-1").split("\r\n")
+    try:
+        method, target = _request_of(first)
+        headers = dict(map(_field_of, lines))
+    except ValueError:
+        return None
+    if len(headers) != len(lines):
         return None
     if "transfer-encoding" in headers or not _HOST.fullmatch(headers.get("host", " ")):
         return None
@@ -77,8 +80,25 @@ def _read_common(data: bytes) -> RequestHead | None:
         length_bytes = int(length)
     connection = headers.get("connection")
     keeps_alive = connection is None or connection.lower() != "close"
-    method, target = request.groups()
     return RequestHead(method, target, "HTTP/1.1", headers, length_bytes, False, keeps_alive)
+
+
+@lru_cache(64)
+def _request_of(line: str) -> tuple[str, str]:
+    """Return method and target of a head's first line; raises ValueError for an uncommon one."""
+    request = _REQUEST.fullmatch(line) if len(line) <= _KNOWN_CHARACTERS else None
+    if request is None:
+        raise ValueError(line)
+    return request[1], request[2]
+
+
+@lru_cache(256)
+def _field_of(line: str) -> tuple[str, str]:
+    """Return name, in lower case, and value of a line; raises ValueError for an uncommon one."""
+    field = _FIELD.fullmatch(line) if len(line) <= _KNOWN_CHARACTERS else None
+    if field is None:
+        raise ValueError(line)
+    return field[1].lower(), field[2]
 
 
 def _read_any(data: bytes) -> RequestHead:
