@@ -127,9 +127,10 @@ def _points(tuned: Tuned, command: StudyRequest) -> Iterable[str]:
         groups="cap",
     )
     yield "<h2>What each limit costs</h2>"
+    ring = "" if tuned.recommended is None else "; the ring is the recommended one"
     yield (
-        "<p>A point for each cap, queue and timeout that was looked at, with today's traffic; the "
-        "ring is the recommended one. Hover, or move along them, smallest first.</p>"
+        "<p>A point for each cap, queue and timeout that was looked at, with today's traffic"
+        f"{ring}. Hover, or move along them, smallest first.</p>"
     )
     start = next((at for at, row in enumerate(rows) if row["chosen"]), 0)
     yield (
@@ -227,6 +228,7 @@ _PAGE = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width">
 <title>frontdoor tune</title>
 <style>
+:root { color-scheme: light dark; }
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 62rem; margin: 0 auto;
   padding: 0 1.2rem 4rem; color: #1c2430; background: #fff; }
 header { margin: 2.5rem 0 1.6rem; }
@@ -258,7 +260,8 @@ input[type=range] { width: 100%; } output { display: block; min-height: 1.5em; f
   body { background: #14181f; color: #dde3ea; } p, .cards small, .wide .within { color: #a9b4c2; }
   pre, .cards div { background: #1d232c; } h1 em { color: #63b3ed; }
   #copy { background: #14181f; border-color: #2b333f; }
-  svg text { fill: #a9b4c2; } th, td { border-color: #2b333f; } .dot.at { stroke: #fff; }
+  svg { filter: brightness(1.4); } svg text { fill: #8c97a5; } .kept { fill-opacity: .22; }
+  th, td { border-color: #2b333f; } .dot.at { stroke: #fff; }
 }
 </style></head><body>
 @BODY@

@@ -223,9 +223,10 @@ def grounds(tuned: Tuned, command: StudyRequest) -> Iterator[str]:
     base = command.scenarios[0]
     service = service_text(base.service)
     yield f"Rests on: {traffic_text(command)}; service {service}; retry {base.retry}."
-    load = load_of(tuned.recommended.scenario if tuned.recommended else base)
+    world = tuned.recommended.scenario if tuned.recommended else base
+    load = load_of(world)
     if load.share is not None:
-        yield f"Load: {load.share:.0%} of what this cap can serve."
+        yield f"Load: {load.share:.0%} of what cap {world.cap} can serve."
     limits = ", ".join(f"{name}={limit:g}" for name, limit in command.slo.items())
     yield f"Limits: {limits}."
     yield (

@@ -31,7 +31,8 @@ def read_access_log(path: Path, upstream: str | None = None) -> AccessLog:
     columns = _READERS[name](lines, upstream)
     if not len(columns):
         of = f" of {upstream}" if upstream is not None else ""
-        raise TraceError(f"{path} has no access line of a request{of} that met a gate")
+        hint = "" if format_of(first) else "; a trace is for --trace"
+        raise TraceError(f"{path} has no access line of a request{of} that met a gate{hint}")
     if len(columns.upstreams) > 1:
         names = ", ".join(sorted(columns.upstreams))
         raise TraceError(f"{path} has requests of {names}: one gate each, so choose an --upstream")

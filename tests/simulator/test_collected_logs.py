@@ -78,12 +78,12 @@ def test_log_comes_from_a_pipe_too():
 
 
 def test_pipe_is_read_once(monkeypatch):
-    tables._stdin.cache_clear()
+    tables._spooled.cache_clear()
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(LINES[0].encode())))
     from pathlib import Path
 
     assert [list(tables.lines_of(Path("-"))) for _ in range(2)] == [[LINES[0]]] * 2
-    tables._stdin.cache_clear()
+    tables._spooled.cache_clear()
 
 
 def test_who_held_a_slot_is_in_no_row_lost_and_in_another_served(tmp_path):
