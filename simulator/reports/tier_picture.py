@@ -73,7 +73,8 @@ def _strip(lasted: Spans) -> str:
         parts[-1] += f'fill="{COLOURS[state]}"/>'
         parts.append(f'<text x="{110 * place + 15}" y="13">{_name(state)}</text>')
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        told = f"{share * (last_s - first_s) / unit_s:.3g} {unit}"
+        passed = share * (last_s - first_s) / unit_s
+        told = f"{passed:,.0f} {unit}" if passed >= 100 else f"{passed:.3g} {unit}"
         parts.append(f'<text x="{WIDTH * share}" y="{HEIGHT - 8}" text-anchor="{anchor}">{told}')
         parts[-1] += "</text>"
     label = "the engine's states over time"

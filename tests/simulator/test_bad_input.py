@@ -211,6 +211,14 @@ def test_log_line_with_no_time_is_left_out_and_counted(wrong, tmp_path):
     assert (len(log.outcomes), log.skipped) == (1, 1)
 
 
+def test_trace_that_is_given_as_a_log_is_told_where_it_goes(tmp_path, capsys):
+    path = tmp_path / "t.csv"
+    path.write_text("at_s\n0\n500\n", encoding="utf-8")
+    assert "that met a gate; a trace is for --trace" in complaint(
+        ["tune", "--log", str(path)], capsys
+    )
+
+
 @pytest.mark.parametrize("command", ["calibrate", "replay"])
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"", b'{"first_token_ts": 1}\n'])
 def test_log_that_cannot_be_read_is_named(command, content, tmp_path, capsys):
