@@ -19,11 +19,13 @@ from tornado_frontdoor.engines.base import (
     VERIFY_AWAKE,
     Call,
     EngineKind,
+    FirstToken,
     ProcessCall,
     Role,
     Sample,
     Seen,
     StepResult,
+    first_token,
 )
 from tornado_frontdoor.engines.process import Stoppable
 
@@ -41,6 +43,19 @@ class Answered(NamedTuple):
 
     status: int
     body: bytes = b"{}"
+
+
+def deepest() -> int:
+    """How many lists within one another can be read here; what comes then depends on the stack."""
+    read, too_many = 1, 1_000_000
+    while too_many - read > 1:
+        depth = (read + too_many) // 2
+        try:
+            json.loads(b"[" * depth + b"]" * depth)
+            read = depth
+        except RecursionError:
+            too_many = depth
+    return read
 
 
 def ways_down(kind: EngineKind) -> list[tuple[str | None, int, bool]]:
@@ -145,6 +160,26 @@ def test_no_answer_of_an_engine_breaks_its_kind(
     for kind in KINDS.values():
         seen = kind.read_state(state, [beside] * len(kind.beside), samples)
         assert isinstance(seen, Seen | str)
+
+
+@pytest.mark.parametrize(
+    ("name", "around"),
+    [
+        ("vllm", b'{"is_sleeping": true, "version": %b}'),
+        ("llama.cpp", b'{"data": [{"id": "Served-Name", "status": %b}]}'),
+        ("llama.cpp", b'[{"is_processing": %b}]'),
+        ("sglang", b'{"weight_version": "default", "version": %b}'),
+        ("process", b'{"choices": [{"text": %b}]}'),
+    ],
+)
+def test_no_nest_of_lists_breaks_a_kind_however_deep(name: str, around: bytes) -> None:
+    kind = kinds()[name]
+    for depth in range(deepest() - 16, deepest() + 2):
+        body = around % (b"[" * depth + b"]" * depth)
+        assert isinstance(kind.read_state(body, [body] * len(kind.beside), []), Seen | str)
+        for step in (PROBE, VERIFY_AWAKE):
+            assert isinstance(kind.result(step, Answered(200, body)), StepResult)
+        assert isinstance(first_token(body), FirstToken | None)
 
 
 @pytest.mark.parametrize("status", ["unloaded", "loading", "failed"])

@@ -15,6 +15,9 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
+NOT_JSON = (ValueError, RecursionError)
+"""What reading JSON of an engine may raise: it is none, or nested more deeply than can be read."""
+
 
 class Role(Enum):
     """What a step is for, in no engine's words."""
@@ -305,7 +308,7 @@ def first_token(body: bytes) -> FirstToken | None:
             return FirstToken(str(tokens[0]), float(logprobs["token_logprobs"][0]))
         text = choice["text"] if "text" in choice else choice["message"]["content"]
         return FirstToken(text) if isinstance(text, str) and text else None
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (*NOT_JSON, KeyError, TypeError, IndexError, AttributeError):
         return None
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tornado_frontdoor.engines.base import (
+    NOT_JSON,
     Answer,
     Call,
     EngineKind,
@@ -121,7 +122,7 @@ def _models(body: bytes) -> Sequence[Mapping[str, Any]] | None:
     """Return the models of a list; None: it is none."""
     try:
         models = json.loads(body)["data"]
-    except (ValueError, KeyError, TypeError):
+    except (*NOT_JSON, KeyError, TypeError):
         return None
     if not isinstance(models, list) or not all(isinstance(model, dict) for model in models):
         return None
@@ -142,7 +143,7 @@ def _processing(slots: bytes) -> int | None:
     """Return how many slots are at work: while one is free, nobody waits for one."""
     try:
         return sum(bool(slot["is_processing"]) for slot in json.loads(slots))
-    except (ValueError, KeyError, TypeError):
+    except (*NOT_JSON, KeyError, TypeError):
         return None
 
 

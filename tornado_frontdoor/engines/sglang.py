@@ -22,6 +22,7 @@ from math import isfinite
 from typing import Any
 
 from tornado_frontdoor.engines.base import (
+    NOT_JSON,
     Answer,
     Call,
     EngineKind,
@@ -90,8 +91,8 @@ class Sglang(EngineKind):
             return "no weight_version in its answer"
         marked = label.startswith(MARK)
         facts = {
-            "release": told.get("version"),
-            "model": told.get("model_path"),
+            "release": _text(told.get("version")),
+            "model": _text(told.get("model_path")),
             "label": label.removeprefix(MARK),
         }
         load = _object(beside[0] if beside else b"").get("aggregate")
@@ -152,9 +153,13 @@ def _object(body: bytes) -> Mapping[str, Any]:
     """Return a JSON object, or an empty one."""
     try:
         told = json.loads(body)
-    except ValueError:
+    except NOT_JSON:
         return {}
     return told if isinstance(told, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _total(load: Mapping[str, Any]) -> int | None:

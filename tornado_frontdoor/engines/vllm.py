@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from tornado_frontdoor.engines.base import (
+    NOT_JSON,
     Answer,
     Call,
     EngineKind,
@@ -124,7 +125,7 @@ class Vllm(EngineKind):
         """Put together `/is_sleeping`, `/version` and the gauges; see `EngineKind`."""
         try:
             sleeping = bool(json.loads(state)["is_sleeping"])
-        except (ValueError, KeyError, TypeError):
+        except (*NOT_JSON, KeyError, TypeError):
             return "no is_sleeping in its answer"
         sums: dict[str, float] = {}
         level: int | None = None
@@ -200,7 +201,7 @@ def _whole(value: float | None) -> int | None:
 def _version(body: bytes) -> str | None:
     try:
         return str(json.loads(body)["version"])
-    except (ValueError, KeyError, TypeError):
+    except (*NOT_JSON, KeyError, TypeError):
         return None
 
 

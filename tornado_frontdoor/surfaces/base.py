@@ -176,6 +176,11 @@ class Surface(Protocol):
         ...
 
 
+NESTED_TOO_DEEPLY = "The body is nested too deeply"
+"""A RecursionError: how deep is too deep depends on the stack, so that what was read may be too
+deep to be written."""
+
+
 class Refused(Exception):  # noqa: N818 - a refusal is an answer, not an error of ours
     """A refusal known before any gate is asked; `model` is what was asked for, for logs."""
 

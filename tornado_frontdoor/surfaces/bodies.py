@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from tornado_frontdoor.core.decisions import Reason
-from tornado_frontdoor.surfaces.base import Refused
+from tornado_frontdoor.surfaces.base import NESTED_TOO_DEEPLY, Refused
 from tornado_frontdoor.surfaces.patient_json import (
     COPIED_AT_ONCE,
     LongTexts,
@@ -61,7 +61,7 @@ def read_json(body: bytes) -> JsonBody:
         )
         raise Refused(Reason.BAD_REQUEST, f"The body is not UTF-8 ({place})") from error
     except RecursionError as error:
-        raise Refused(Reason.BAD_REQUEST, "The body is nested too deeply") from error
+        raise Refused(Reason.BAD_REQUEST, NESTED_TOO_DEEPLY) from error
     except ValueError as error:
         raise Refused(Reason.BAD_REQUEST, f"The body is not valid JSON: {error}") from error
     except IndexError as error:

@@ -14,6 +14,7 @@ from tornado_frontdoor.core.decisions import Reason, Refusal
 from tornado_frontdoor.core.printable import quoted
 from tornado_frontdoor.core.request import CanonicalRequest
 from tornado_frontdoor.surfaces.base import (
+    NESTED_TOO_DEEPLY,
     DecodedRequest,
     Document,
     ListedModel,
@@ -113,6 +114,12 @@ class OpenAISurface:
 
     def decode(self, call: SurfaceRequest, catalog: Catalog) -> DecodedRequest:
         """Find the model in the body or by the route's default; leave the rest to the engine."""
+        try:
+            return self._decode(call, catalog)
+        except RecursionError as error:
+            raise Refused(Reason.BAD_REQUEST, NESTED_TOO_DEEPLY) from error
+
+    def _decode(self, call: SurfaceRequest, catalog: Catalog) -> DecodedRequest:
         content_type = call.headers.get("content-type", "application/json")
         if content_type.lower().startswith("multipart/"):
             return self._decode_multipart(call, catalog, content_type)

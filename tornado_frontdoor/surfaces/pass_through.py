@@ -149,6 +149,7 @@ class PassThrough:
         """Return the error of a whole answer, which other members of it go along with."""
         try:
             told = loads(document.body)
+            dumps(told)  # what could be read may be nested too deeply to be written
         except (ValueError, RecursionError):
             told = None
         if not isinstance(told, dict) or not isinstance(told.get("error"), dict):

@@ -17,7 +17,10 @@ def read_model_list(body: bytes) -> dict[str, int | None]:
 
     Raises ValueError for what is no list of models.
     """
-    document: Any = json.loads(body)
+    try:
+        document: Any = json.loads(body)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     entries = document.get("data") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise ValueError("no list of models")  # noqa: TRY004 - JSON's own errors are these too

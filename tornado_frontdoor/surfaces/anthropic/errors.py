@@ -10,7 +10,7 @@ from json import loads
 from typing import NamedTuple
 
 from tornado_frontdoor.core.decisions import Reason, Refusal
-from tornado_frontdoor.core.printable import printable
+from tornado_frontdoor.core.printable import printable, quoted
 from tornado_frontdoor.surfaces.anthropic.fields import encode, to_bytes
 from tornado_frontdoor.surfaces.base import Document, Headers
 from tornado_frontdoor.surfaces.headers import value_of
@@ -192,8 +192,8 @@ def _message_of(error: object) -> str:
         return ""
     try:
         return encode(error)[:MESSAGE_LIMIT]
-    except ValueError:  # it holds NaN or an infinity, which the parser takes
-        return str(error)[:MESSAGE_LIMIT]
+    except (ValueError, RecursionError):  # it holds NaN, which the parser takes, or is nested
+        return quoted(error)[:MESSAGE_LIMIT]
 
 
 def _code(error: object) -> int | None:

@@ -21,7 +21,8 @@ from tornado_frontdoor.surfaces.sse import Frame, FrameTooLongError, Reader
 ANSWER_LIMIT_BYTES = 64 * 1024 * 1024
 """Longest whole answer that is kept; a message of the longest context is far below it."""
 
-_NOT_FINITE = errors.broken("The engine's answer holds a number that is not finite")
+_NOT_FINITE = errors.broken("The engine's answer holds a number that is not finite").failure
+_TOO_DEEP = errors.broken("The engine's answer is nested too deeply").failure
 _ERROR_LIMIT_BYTES = 64 * 1024
 _SILENT_FRAMES = 256
 """Frames without anything for the client (held or buffered arguments) after which it gets a ping:
@@ -66,7 +67,9 @@ class WholeRelay:
         except BrokenAnswerError as error:
             return self._failed(error.failure)
         except ValueError:
-            return self._failed(_NOT_FINITE.failure)
+            return self._failed(_NOT_FINITE)
+        except RecursionError:
+            return self._failed(_TOO_DEEP)
         headers = answer_headers(self._asked, "application/json")
         return Ending(Outcome.SERVED, document=Document(200, headers, translated), whole=True)
 
@@ -205,7 +208,9 @@ class StreamRelay:
         except BrokenAnswerError as error:
             self.ending = self._failed(error.failure)
         except ValueError:
-            self.ending = self._failed(_NOT_FINITE.failure)
+            self.ending = self._failed(_NOT_FINITE)
+        except RecursionError:
+            self.ending = self._failed(_TOO_DEEP)
 
     def _end(self) -> None:
         try:
@@ -213,7 +218,9 @@ class StreamRelay:
         except BrokenAnswerError as error:
             self.ending = self._failed(error.failure)
         except ValueError:
-            self.ending = self._failed(_NOT_FINITE.failure)
+            self.ending = self._failed(_NOT_FINITE)
+        except RecursionError:
+            self.ending = self._failed(_TOO_DEEP)
         else:
             self.ending = Ending(Outcome.SERVED)
 

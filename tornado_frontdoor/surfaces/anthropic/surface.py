@@ -25,6 +25,7 @@ from tornado_frontdoor.surfaces.anthropic.request import chat_request, count_req
 from tornado_frontdoor.surfaces.anthropic.response import Asked, message
 from tornado_frontdoor.surfaces.anthropic.stream import MessageStream
 from tornado_frontdoor.surfaces.base import (
+    NESTED_TOO_DEEPLY,
     DecodedRequest,
     Document,
     ListedModel,
@@ -96,6 +97,12 @@ class AnthropicSurface:
 
     def decode(self, call: SurfaceRequest, catalog: Catalog) -> DecodedRequest:
         """Translate a call; what cannot be translated is refused before anyone is woken."""
+        try:
+            return self._decode(call, catalog)
+        except RecursionError as error:
+            raise Refused(Reason.BAD_REQUEST, NESTED_TOO_DEEPLY) from error
+
+    def _decode(self, call: SurfaceRequest, catalog: Catalog) -> DecodedRequest:
         body, said_s = without_keep_alive(read_json(call.body))
         spelt = _model(body)
         target = catalog.resolve(spelt)
