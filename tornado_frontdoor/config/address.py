@@ -57,10 +57,10 @@ class Origin(NamedTuple):
 
 def parse_address(text: str) -> Address:
     """Read `HOST:PORT` or `[IPV6]:PORT`."""
-    host, port = _split(text)
+    host, port = split_port(text)
     if port is None:
         raise ValueError("must be HOST:PORT, and the port is missing")
-    return Address(_host(host), _port(port, lowest=0))
+    return Address(host_of(host), port_of(port, lowest=0))
 
 
 def parse_origin(text: str) -> Origin:
@@ -73,9 +73,9 @@ def parse_origin(text: str) -> Origin:
     _check_prefix(parts.path)
     if "?" in text or "#" in text:
         raise ValueError("must not have a query or a fragment: write only scheme, host and port")
-    host, port = _split(parts.netloc)
-    number = DEFAULT_PORTS[parts.scheme] if port is None else _port(port, lowest=1)
-    return Origin(parts.scheme, _host(host).removesuffix("."), number)
+    host, port = split_port(parts.netloc)
+    number = DEFAULT_PORTS[parts.scheme] if port is None else port_of(port, lowest=1)
+    return Origin(parts.scheme, host_of(host).removesuffix("."), number)
 
 
 def normalised_url(text: str) -> str:
@@ -95,7 +95,8 @@ def _check_prefix(path: str) -> None:
         raise ValueError(f"must have a plain path before /v1, or none, not {path}")
 
 
-def _split(text: str) -> tuple[str, str | None]:
+def split_port(text: str) -> tuple[str, str | None]:
+    """Return the host, without brackets, and what follows its colon; None: there is no colon."""
     if text.startswith("["):
         host, closed, rest = text[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):
@@ -111,7 +112,8 @@ def _split(text: str) -> tuple[str, str | None]:
     return host, port
 
 
-def _host(text: str) -> str:
+def host_of(text: str) -> str:
+    """Return a host in lower case; raises ValueError for what is none."""
     if not text:
         raise ValueError("must name a host; 0.0.0.0 stands for every address of this machine")
     try:
@@ -125,7 +127,8 @@ def _host(text: str) -> str:
     return host
 
 
-def _port(text: str, lowest: int) -> int:
+def port_of(text: str, lowest: int) -> int:
+    """Return a port; raises ValueError for what is none."""
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and lowest <= int(text) <= 65535):
         raise ValueError(f"must have a port from {lowest} to 65535, not {text!r}")
     return int(text)

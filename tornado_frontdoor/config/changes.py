@@ -7,6 +7,7 @@ from typing import Any
 
 from tornado_frontdoor.config.address import Address
 from tornado_frontdoor.config.faults import shown
+from tornado_frontdoor.config.redis_url import shown_redis_url
 from tornado_frontdoor.config.settings import ADMIN, PUBLIC, Settings
 
 
@@ -61,6 +62,8 @@ def _word(values: Mapping[str, Any], path: str) -> str:
     value = values.get(path)
     if path not in values or value is None:
         return "none"
+    if path == "cluster.redis":
+        return shown(shown_redis_url(value))
     if isinstance(value, Address):
         return str(value)
     if isinstance(value, tuple):

@@ -15,6 +15,7 @@ from marshmallow import ValidationError, fields
 
 from tornado_frontdoor.config.address import Address, normalised_url, parse_address
 from tornado_frontdoor.config.faults import did_you_mean, shown
+from tornado_frontdoor.config.redis_url import checked_redis_url
 from tornado_frontdoor.core.catalog import is_glob
 from tornado_frontdoor.engines import kinds
 
@@ -236,10 +237,8 @@ class RedisUrl(Text):
     kind = "a text of the form redis://HOST:PORT/DATABASE, rediss://… or unix://PATH"
 
     def accept(self, value: object) -> str | None:
-        """Take what redis-py takes; what is wrong behind the scheme shows when it connects."""
-        text = super().accept(value)
-        schemes = ("redis://", "rediss://", "unix://")
-        return text if isinstance(text, str) and text.startswith(schemes) else None
+        """Take what means to redis-py what it says."""
+        return checked_redis_url(value) if isinstance(value, str) else None
 
 
 class HttpUrl(Text):
