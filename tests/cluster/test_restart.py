@@ -15,7 +15,7 @@ from on_stage import PATIENCE_S, Process, Stage, stage
 from redis_server import RedisServer
 
 from tornado_frontdoor.config import load
-from tornado_frontdoor.proxy.cluster.agreement import fingerprint
+from tornado_frontdoor.proxy.cluster.agreement import limits_in
 
 LEASE_S = 2
 
@@ -64,6 +64,7 @@ def test_one_whose_new_file_has_other_limits_than_the_others_stays(
         old.signal(signal.SIGUSR2)
         until(lambda: "did not take over" in old.errors)
         assert "the limits of its upstreams differ" in old.errors
+        assert re.search(r"admission.cap of \S+ is 6 there and 5 here", old.errors)
         assert "handing over" not in old.errors
         assert get(public, "/health")[0] == 200
 
@@ -98,7 +99,7 @@ def test_replicas_without_devices_are_named_as_before_there_were_devices(tmp_pat
             "[upstreams.a.gpu]\ndevices = [0]\nutilization = 0.5\n"
             '[models.a]\nupstream = "a"\n'
         )
-        return fingerprint(load(path))
+        return limits_in(load(path)).fingerprint
 
     assert named("") == "0a8af29e996b"
     assert named(", devices = [1]") != "0a8af29e996b"

@@ -1,8 +1,9 @@
-"""`frontdoor check --probe`: a configuration held against the engines that it names.
+"""`frontdoor check --probe`: a configuration held against the engines and the Redis that it names.
 
 Each mistake is a line in the form of the configuration's own faults, with the key that is wrong.
 """
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -10,18 +11,19 @@ from typing import NamedTuple
 from tornado_frontdoor.cli.engine_survey import Survey, Unasked, survey
 from tornado_frontdoor.config import Settings, UpstreamSettings
 from tornado_frontdoor.config.faults import did_you_mean, printable, shown, spell
+from tornado_frontdoor.config.redis_url import shown_redis_url
 
 
 class Probed(NamedTuple):
     """What came of it."""
 
     seen: list[str]
-    """A line for each engine that answered."""
+    """A line for each engine that answered, and for Redis."""
     mistakes: list[str]
 
 
 def probe(settings: Settings) -> Probed:
-    """Ask every engine of a configuration, all at once."""
+    """Ask every engine of a configuration, all at once, and then its Redis."""
     upstreams = list(settings.upstreams.values())
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(_survey, upstreams))
@@ -37,7 +39,23 @@ def probe(settings: Settings) -> Probed:
             continue
         result.seen.append(f"upstream {upstream.key}: {_told(answer)}")
         result.mistakes.extend(f"{where}: {m}" for m in _mistakes(settings, upstream, answer))
+    if settings.cluster is not None:
+        seen, mistakes = asyncio.run(_try_redis(settings))
+        result.seen.extend(f"redis {shown_redis_url(settings.cluster.redis)}: {s}" for s in seen)
+        result.mistakes.extend(f"{where}: cluster.redis: {mistake}" for mistake in mistakes)
     return result
+
+
+async def _try_redis(settings: Settings) -> Probed:
+    try:
+        from tornado_frontdoor.proxy.cluster.redis_probe import try_redis
+    except ModuleNotFoundError as error:
+        if error.name != "redis":
+            raise
+        told = "redis is not installed here: pip install 'tornado-frontdoor[cluster]'"
+        return Probed([], [told])
+    tried = await try_redis(settings)
+    return Probed([tried.seen] if tried.seen else [], tried.mistakes)
 
 
 def _survey(upstream: UpstreamSettings) -> Survey | Unasked:

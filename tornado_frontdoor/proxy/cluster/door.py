@@ -28,6 +28,8 @@ from tornado_frontdoor.cluster.rules import ClusterRules
 from tornado_frontdoor.cluster.tickets import Own
 from tornado_frontdoor.core.decisions import Admit, Answered, Outcome, Refusal, Verdict
 from tornado_frontdoor.core.request import WakeTerms
+from tornado_frontdoor.proxy.cluster.agreement import SharedLimits
+from tornado_frontdoor.proxy.cluster.joining import what_differs
 from tornado_frontdoor.proxy.cluster.ports import Share, UpstreamGate
 from tornado_frontdoor.proxy.cluster.redis_bus import RedisBus
 from tornado_frontdoor.proxy.gate_driver import GateDriver, Lease
@@ -41,11 +43,11 @@ TICKS = 20
 class ClusterDoor:
     """One process as a door of the cluster. `gates` are its upstreams, by address."""
 
-    def __init__(self, url: str, rules: ClusterRules, limits: str) -> None:
+    def __init__(self, url: str, rules: ClusterRules) -> None:
         self.name = token_hex(6)
         self.rules = rules
         self.node = Node(self.name, rules, monotonic())
-        self.bus = RedisBus(url, self.name, rules.lease_s, limits)
+        self.bus = RedisBus(url, self.name, rules.lease_s, SharedLimits())
         self.gates: dict[str, UpstreamGate] = {}
         self.disagrees = ""
         """Which limits the owner keeps, where they are not ours."""
@@ -68,6 +70,12 @@ class ClusterDoor:
         """Begin to read, to send and to beat."""
         self.bus.start(self._on_packet, self._on_lifeline)
         self._tick()
+
+    def keep(self, limits: SharedLimits) -> None:
+        """Keep these limits from now on, and tell them where this door owns the gates."""
+        self.bus.limits = limits
+        if self.node.owner is not None:
+            self.spawn(self._quietly(self.bus.tell_limits()))
 
     def leave(self) -> None:
         """Own nothing any more; requests of this door go on to their end."""
@@ -343,6 +351,7 @@ class ClusterDoor:
         else:
             if told.answer.won:
                 self._journal = told.journal
+                self.spawn(self._quietly(self.bus.tell_limits()))
             self._agree(told.answer.owner, told.limits)
             self.node.beat_answered(sent_s, told.answer, monotonic())
         finally:
@@ -351,11 +360,16 @@ class ClusterDoor:
 
     def _agree(self, owner: str, limits: str) -> None:
         """Look whether the owner keeps the limits that this door would keep."""
-        other = limits if owner and owner != self.name and limits != self.bus.limits else ""
+        here = self.bus.limits.fingerprint
+        other = limits if owner and owner != self.name and limits != here else ""
         if other and other != self.disagrees:
-            LOG.error("cluster: the limits here differ from those of the owner; its own hold")
+            self.spawn(self._quietly(self._tell_difference()))
         self.disagrees = other
         self.node.agrees = not other
+
+    async def _tell_difference(self) -> None:
+        what = what_differs(await self.bus.kept(), self.bus.limits)
+        LOG.error("cluster: the limits here differ from those of the owner, which hold: %s", what)
 
     async def _sample(self, sample: actions.CountEngine) -> None:
         address = next(a for a in self.gates if sample.address in self.rules.engines(a))

@@ -19,12 +19,14 @@ from redis.exceptions import RedisError
 
 from tornado_frontdoor.cluster.actions import BeatAnswer
 from tornado_frontdoor.cluster.messages import Packet, decode, encode
+from tornado_frontdoor.proxy.cluster.agreement import SharedLimits
 
 LOG = logging.getLogger("frontdoor")
 
 TAG = "{frontdoor}"
-LEASE, LAST, EPOCH, DOORS, JOURNAL, WAKES = (
-    f"{TAG}:{name}" for name in ("lease", "last", "epoch", "doors", "journal", "wake-times")
+LEASE, LAST, EPOCH, DOORS, JOURNAL, WAKES, LIMITS = (
+    f"{TAG}:{name}"
+    for name in ("lease", "last", "epoch", "doors", "journal", "wake-times", "limits")
 )
 INBOX = f"{TAG}:inbox:"
 INBOX_PACKETS = 20_000
@@ -92,10 +94,18 @@ class Beaten(NamedTuple):
     """What owners have written down; only for whoever has just won the lease."""
 
 
+class RedisRelease(NamedTuple):
+    """Who answers at an address."""
+
+    name: str
+    """`redis` or `valkey`."""
+    version: str
+
+
 class RedisBus:
     """One door's way to Redis. `start` reads and sends until `close`."""
 
-    def __init__(self, url: str, door: str, lease_s: float, limits: str) -> None:
+    def __init__(self, url: str, door: str, lease_s: float, limits: SharedLimits) -> None:
         self._door = door
         self._lease_ms = max(1, round(lease_s * 1000))
         self.limits = limits
@@ -202,7 +212,7 @@ class RedisBus:
         found: Any = await self._beat(
             keys=[LEASE, LAST, EPOCH, DOORS, JOURNAL, INBOX + self._door],
             args=[
-                *(self._door, self._lease_ms, int(campaigns), epoch, self.limits),
+                *(self._door, self._lease_ms, int(campaigns), epoch, self.limits.fingerprint),
                 FORGOTTEN_S * 1000,
             ],
         )
@@ -222,11 +232,25 @@ class RedisBus:
             answer, lease.get("limits", ""), dict(zip(journal[::2], journal[1::2], strict=True))
         )
 
-    async def kept(self) -> str:
-        """Return the fingerprint of the limits that the owner keeps; empty: nobody has a lease."""
-        text: Any = await self._control.get(LEASE)
-        limits: str = json.loads(text).get("limits", "") if text else ""
-        return limits
+    async def prove(self) -> RedisRelease:
+        """Do a bit of everything that a door does; `close` takes away what is left of it."""
+        told: Any = await self._control.info()
+        await self._control.xadd(INBOX + self._door, {"p": ""}, maxlen=1)
+        await cast(Awaitable[Any], self._control.eval("return redis.call('TIME')", 0))
+        if told.get("server_name") == "valkey":
+            return RedisRelease("valkey", str(told.get("valkey_version")))
+        return RedisRelease("redis", str(told.get("redis_version")))
+
+    async def kept(self) -> SharedLimits:
+        """Return the limits that the owner keeps; their name is empty where nobody has a lease."""
+        lease, kept = cast(list[Any], await self._control.mget(LEASE, LIMITS))
+        name = str(json.loads(lease).get("limits", "")) if lease else ""
+        limits = SharedLimits(*json.loads(kept)[:2]) if kept else SharedLimits()
+        return limits if limits.fingerprint == name else SharedLimits(name)
+
+    async def tell_limits(self) -> None:
+        """Write down what this door keeps as the owner, for those whose limits differ."""
+        await self._control.set(LIMITS, json.dumps(self.limits))
 
     async def release(self, epoch: int) -> None:
         """Give a lease back."""

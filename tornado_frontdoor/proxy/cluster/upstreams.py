@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -19,7 +20,7 @@ from tornado_frontdoor.core.gpu_ledger import GpuLedger
 from tornado_frontdoor.core.gpu_occupant import RoomLimits
 from tornado_frontdoor.core.request import Ticket
 from tornado_frontdoor.engines import kinds
-from tornado_frontdoor.proxy.cluster.agreement import fingerprint
+from tornado_frontdoor.proxy.cluster.agreement import SharedLimits, limits_in
 from tornado_frontdoor.proxy.cluster.door import ClusterDoor
 from tornado_frontdoor.proxy.cluster.gate import SharedGate
 from tornado_frontdoor.proxy.cluster.joining import differs
@@ -65,7 +66,7 @@ class Cluster:
             lease_s=settings.cluster.lease_s,
             on_outage=settings.cluster.on_outage,
         )
-        self.door = ClusterDoor(settings.cluster.redis, rules, "")
+        self.door = ClusterDoor(settings.cluster.redis, rules)
         self.pool = settings.gpu
         self._room = RoomLimits(device_gib={})
         self._gpus: tuple[int, GpuLedger] = (0, GpuLedger())
@@ -83,7 +84,7 @@ class Cluster:
             )
             for upstream in settings.upstreams.values()
         }
-        self.door.bus.limits = fingerprint(settings)
+        self.door.keep(limits_in(settings))
 
     def make(
         self, wanted: UpstreamSettings, canary: tuple[str, str], groups: tuple[str, ...]
@@ -99,9 +100,13 @@ class Cluster:
         except (RedisError, OSError) as error:
             told = None
             self.door.say(f"Redis does not answer yet: {error}")
-        if told is not None and told.answer.owner and told.limits != self.door.bus.limits:
+        here = self.door.bus.limits
+        if told is not None and told.answer.owner and told.limits != here.fingerprint:
+            theirs = SharedLimits(told.limits)
+            with suppress(RedisError, OSError):
+                theirs = await self.door.bus.kept()
             await self.door.bus.close()
-            raise differs(told.limits, self.door.bus.limits)
+            raise differs(theirs, here)
         self.door.start()
 
     def gpus(self) -> GpuLedger:
