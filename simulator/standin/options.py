@@ -8,6 +8,10 @@ from simulator.standin.releases import profile_of
 from simulator.standin.requests import ServiceTime
 from simulator.standin.shared_gpu import GpuPart
 
+MOST = 10_000_000
+MOST_MS = 86_400_000.0
+"""A day: what is longer is no time between two tokens."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandInOptions:
@@ -48,12 +52,19 @@ class StandInOptions:
     """What it takes of a GPU that other stand-ins of this process share."""
 
     def __post_init__(self) -> None:
-        if self.slots < 1 or self.tokens < 0 or self.gap_ms < 0 or self.slowdown < 0:
-            raise ValueError("slots must be >= 1; tokens, gap_ms and slowdown >= 0")
-        if self.notice_ms < 0:
-            raise ValueError("notice_ms must be >= 0")
+        _check("port", self.port, 0, 65535)
+        _check("slots", self.slots, 1, MOST)
+        _check("tokens", self.tokens, 0, MOST)
+        _check("gap_ms", self.gap_ms, 0, MOST_MS)
+        _check("notice_ms", self.notice_ms, 0, MOST_MS)
+        _check("slowdown", self.slowdown, 0, MOST)
         if not self.models:
             raise ValueError("a stand-in serves at least one model")
         ServiceTime.parse(self.hold)
         Faults(self.faults)
         profile_of(self.vllm)
+
+
+def _check(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:  # NaN is within nothing
+        raise ValueError(f"{name} must be from {least} to {most:.0f}, not {value}")

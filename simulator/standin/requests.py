@@ -24,6 +24,7 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Literal, NamedTuple
 
 _KNOBS = re.compile(r"^stand_in:(.*)$", re.MULTILINE)
@@ -57,6 +58,8 @@ class ServiceTime:
         law, _, mean = str(spec).rpartition(":")
         if law not in {"", "exp"} or not re.fullmatch(r"\d+\.?\d*(e-?\d+)?|\.\d+", mean):
             raise ValueError(f"{spec!r} is not seconds, nor exp:SECONDS")
+        if not isfinite(float(mean)):
+            raise ValueError(f"{spec!r} is for ever")
         return cls(float(mean), law == "exp")
 
     def draw(self, rng: random.Random) -> float:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 from urllib.request import Request
 
 from rich.console import Console
 from rich.table import Table
 
-from tornado_frontdoor.cli.straight import STRAIGHT
+from tornado_frontdoor.cli.straight import STRAIGHT, base_of
 
 DEFAULT_ADMIN = "http://127.0.0.1:8010"
 DEFAULT_PUBLIC = "http://127.0.0.1:8080"
@@ -64,10 +64,12 @@ def _transition(verb: str, given: Mapping[str, Any], query: Mapping[str, str]) -
 
 def health(public: str) -> int:
     """Return 0 where a front door serves, 1 where it drains or is not there: for health checks."""
-    if urlsplit(public).scheme not in ("http", "https"):
-        print(f"frontdoor: {public} is not of the form http://HOST:PORT", file=sys.stderr)
+    try:
+        public = base_of(public, "URL")
+    except ValueError as error:
+        print(f"frontdoor health: {error}", file=sys.stderr)
         return 2
-    request = Request(f"{public.rstrip('/')}/health")  # noqa: S310 - the scheme is checked above
+    request = Request(f"{public}/health")  # noqa: S310 - the scheme is checked above
     try:
         with STRAIGHT.open(request, timeout=HEALTH_TIMEOUT_S) as answer:
             return 0 if answer.status == 200 else 1
@@ -302,9 +304,12 @@ def ago(seconds: float | None) -> str:
 
 def admin_request(method: str, admin: str | None, path: str) -> Request:
     """Return a call of an admin listener; raises NoAddress."""
-    base = (admin or os.environ.get("FRONTDOOR_ADMIN") or DEFAULT_ADMIN).rstrip("/")
-    if urlsplit(base).scheme not in ("http", "https"):
-        raise NoAddress(f"--admin must be http://HOST:PORT, not {base}")
+    option = "$FRONTDOOR_ADMIN" if admin is None else "--admin"
+    given = os.environ.get("FRONTDOOR_ADMIN") or DEFAULT_ADMIN if admin is None else admin
+    try:
+        base = base_of(given, option)
+    except ValueError as error:
+        raise NoAddress(str(error)) from None
     mark = {"X-Frontdoor-Admin": "cli"}
     request = Request(base + path, method=method, headers=mark)  # noqa: S310 - checked above
     token = os.environ.get("FRONTDOOR_ADMIN_TOKEN")

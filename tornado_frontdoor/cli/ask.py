@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 
 from tornado_frontdoor.cli.live import read_events
+from tornado_frontdoor.cli.straight import base_of
 from tornado_frontdoor.core.printable import printable
 
 USAGE = """frontdoor ask: ask a model, and see how one waits for it.
@@ -41,12 +42,16 @@ class Unanswered(Exception):  # noqa: N818 - said to a person as it stands
 
 def run(arguments: Mapping[str, Any]) -> int:
     """Ask; returns the exit code."""
-    url = arguments["--url"] or os.environ.get("FRONTDOOR_URL") or DEFAULT_URL
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        print(f"frontdoor ask: --url must be http://HOST:PORT, not {url}", file=sys.stderr)
+    given, option = arguments["--url"], "--url"
+    if given is None:
+        given, option = os.environ.get("FRONTDOOR_URL") or DEFAULT_URL, "$FRONTDOOR_URL"
+    try:
+        url = base_of(given, option)
+    except ValueError as error:
+        print(f"frontdoor ask: {error}", file=sys.stderr)
         return 2
     try:
-        for piece in _answer(url.rstrip("/"), arguments["MODEL"], arguments["TEXT"]):
+        for piece in _answer(url, arguments["MODEL"], arguments["TEXT"]):
             print(piece, end="", flush=True)
         print()
     except Unanswered as error:

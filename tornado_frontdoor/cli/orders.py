@@ -17,8 +17,7 @@ def run(given: Mapping[str, Any]) -> int:
     try:
         lasts = given["--for"] if given["DURATION"] is None else given["DURATION"]
         if verb != "unpin" and lasts is not None:
-            duration_s(lasts)
-            query["for"] = lasts
+            query["for"] = _ahead(lasts)
         elif verb != "unpin" and given["--until"] is not None:
             query["until"] = _instant(given["--until"], datetime.now().astimezone())
     except ValueError as error:
@@ -44,6 +43,13 @@ def _order(admin: str | None, path: str) -> int:
         where = f" at {one['replica']}" if "replica" in one else ""
         print(f"  {one['kind']}{where} by {one['owner']}{by}{ends}")
     return 0
+
+
+def _ahead(lasts: str) -> str:
+    """Return a time for how long; raises ValueError for one that would be over at once."""
+    if duration_s(lasts) <= 0:
+        raise ValueError(f"must be above 0, not {lasts}")
+    return lasts
 
 
 def _instant(text: str, now: datetime) -> str:

@@ -21,17 +21,19 @@ from urllib.request import Request
 
 import numpy as np
 
+from simulator.cli import option_parser as parsers
 from simulator.cli.commands import tell_fit
-from simulator.cli.option_parser import UsageError
+from simulator.cli.option_parser import OptionParser, UsageError
 from simulator.study.calibrate import FEWEST, fit_benchmarks
 from simulator.traffic.benchmarks import Timings
 from simulator.traffic.engine_details import EngineDetails
 from simulator.traffic.service_profiles import ServiceProfile
 from simulator.traffic.tables import TraceError
 from tornado_frontdoor.cli.engine_survey import MOST_BYTES, Unasked, survey
-from tornado_frontdoor.cli.straight import STRAIGHT
+from tornado_frontdoor.cli.straight import STRAIGHT, base_of
 
 LEVELS = (1, 2, 4, 8)
+LONGEST_S = 3600.0
 WHOLE_S = 110.0
 """For all levels together; what is under way then is waited for."""
 REQUEST_TIMEOUT_S = 60.0
@@ -52,7 +54,10 @@ class ProbeCall(NamedTuple):
 
 def run(given: Mapping[str, Any]) -> int:
     """Measure, fit and print; raises UsageError."""
-    url = str(given["--probe"]).rstrip("/")
+    options = OptionParser(given)
+    url = options.take("--probe", lambda text: base_of(text, "it"), "")
+    seconds = options.take("--seconds", parsers.up_to(LONGEST_S, parsers.above(0)), WHOLE_S)
+    options.done()
     try:
         found = survey(url)
     except Unasked as error:
@@ -61,7 +66,6 @@ def run(given: Mapping[str, Any]) -> int:
     if model is None:
         raise UsageError([f"--probe: {url} serves no model"])
     levels = [level for level in LEVELS if found.slots is None or level <= found.slots]
-    seconds = float(given.get("--seconds") or WHOLE_S)
     _ask(url, found.kind, levels, seconds, yes=bool(given.get("--yes")))
     calls = measured(url, model, levels, seconds)
     try:

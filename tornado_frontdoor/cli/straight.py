@@ -13,6 +13,8 @@ from urllib.request import (
     build_opener,
 )
 
+from tornado_frontdoor.config.address import normalised_url
+
 
 class _NoRedirect(HTTPRedirectHandler):
     def redirect_request(self, *_: object) -> None:
@@ -20,6 +22,17 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 STRAIGHT = build_opener(ProxyHandler({}), _NoRedirect)
+
+
+def base_of(url: str, option: str) -> str:
+    """Return the address that an option gives, without a slash at its end.
+
+    Raises ValueError with what is wrong with it: some resolvers take a port modulo 65536.
+    """
+    try:
+        return normalised_url(url)
+    except ValueError as error:
+        raise ValueError(f"{option} must be http://HOST:PORT, not {url!r}: it {error}") from error
 
 
 def straight_with(context: SSLContext) -> OpenerDirector:
