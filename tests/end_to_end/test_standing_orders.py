@@ -161,6 +161,7 @@ def test_one_that_is_busy_lets_its_stream_end_and_sleeps_then() -> None:
         ("wake/text?wait=bogus", "wait must be true or false, not 'bogus'"),
         ("unpin/text?for=1h", "no parameter 'for'; it has by, replica"),
         ("drain/text?undo=", "'undo' has no value"),
+        ("reload?bogus=1", "reload has no parameter 'bogus'; it takes none"),
         ("believe/text?bogus=1", "no parameter 'bogus'; it has replica"),
         ("what-if/text?cap=1&queue=1&timeout=1", "no parameter 'timeout'"),
         ("sleep/text?for=1h&level=7", "level must be one of 1, 2"),

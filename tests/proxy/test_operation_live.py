@@ -248,6 +248,39 @@ def test_neither_listener_serves_the_others_paths() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "says"),
+    [
+        ("GET", "/admin/status?model=text", "status has no parameter 'model'; it takes none"),
+        ("GET", "/admin/explain/text?a", "explain has no parameter 'a'; it takes none"),
+        ("GET", "/admin/events?since=3", "events has no parameter 'since'; it takes none"),
+        ("POST", "/admin/reload?bogus=1", "reload has no parameter 'bogus'; it takes none"),
+        ("POST", "/admin/drain/text?url=x", "drain has no parameter 'url'; it has replica, undo"),
+    ],
+)
+def test_a_parameter_that_no_call_has_is_refused_by_its_name(
+    method: str, path: str, says: str
+) -> None:
+    async def scenario() -> None:
+        async with doorway() as door:
+            reply = await door.admin(path, method)
+            assert (reply.status, reply.json) == (400, {"error": says})
+
+    asyncio.run(scenario())
+
+
+def test_what_scrapes_looks_and_browses_may_add_words_of_its_own() -> None:
+    async def scenario() -> None:
+        async with doorway() as door:
+            for path in ("/metrics?name[]=frontdoor_in_flight&x", "/?v=1", "/page.js?v=1"):
+                assert (await door.admin(path)).status == 200
+            for path in ("/admin/nothing?x=1", "/admin/wake?x=1"):
+                assert (await door.admin(path)).status == 404
+            assert (await door.call("/health?probe=1", method="GET")).status == 200
+
+    asyncio.run(scenario())
+
+
 def test_admin_calls_need_the_token_where_there_is_one(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("s3cret\n")

@@ -8,7 +8,7 @@ from functools import partial
 from math import isfinite
 from time import monotonic
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from tornado_frontdoor import __version__
 from tornado_frontdoor.core.catalog import Catalog
@@ -96,13 +96,12 @@ class Admin:
         if client.found is not None:
             self.guard.delayed += 1
             found: Found = self._deny_late(client.found)
-        elif self._wants_events(client):
-            assert self.hub is not None
-            self.hub.join(client, client.headers.get("last-event-id"))
-            return
         else:
             answer = self._answer_of(client)
-            assert answer is not None
+            if answer is None:
+                assert self.hub is not None
+                self.hub.join(client, client.headers.get("last-event-id"))
+                return
             found = answer()
         if isinstance(found, Document):
             client.send(found)
@@ -122,11 +121,18 @@ class Admin:
         client.send(await answer)
 
     def _answer_of(self, client: Client) -> Callable[[], Found] | None:
-        """Return who answers: a function of what the path and the query name."""
-        path, _, query = client.target.partition("?")
+        """Return who answers: a function of what path and query name; None: nobody, or events."""
         file = self._file(client)
         if file is not None:
             return lambda: file
+        path, _, query = client.target.partition("?")
+        answer = self._call_of(client, path, query)
+        if answer is None and not self._wants_events(client):
+            return None
+        wrong = parameters.wrong(path, query)
+        return partial(_json, 400, {"error": wrong}) if wrong else answer
+
+    def _call_of(self, client: Client, path: str, query: str) -> Callable[[], Found] | None:
         if client.method == "POST":
             for verb, answer in (
                 ("wake", partial(self._wake, client.address)),
@@ -140,11 +146,9 @@ class Admin:
             ):
                 prefix = f"/admin/{verb}/"
                 if path.startswith(prefix) and len(path) > len(prefix):
-                    try:
-                        asked = parameters.read(verb, query)
-                    except parameters.Refused as error:
-                        return partial(_json, 400, {"error": str(error)})
-                    return partial(answer, unquote(path.removeprefix(prefix)), asked)
+                    return partial(
+                        answer, unquote(path.removeprefix(prefix)), dict(parse_qsl(query))
+                    )
         if client.method == "GET" and path.startswith("/admin/explain/"):
             return partial(self._explain, unquote(path.removeprefix("/admin/explain/")))
         answers: dict[tuple[str, str], Callable[[], Found]] = {

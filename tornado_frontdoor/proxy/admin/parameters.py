@@ -1,7 +1,9 @@
-"""What each `POST /admin/VERB/X` may be told in its query; all else is refused, by name.
+"""What each call under `/admin/` may be told in its query; all else is refused, by name.
 
 A name that is not known, or a value that is not there (`?for=$UNSET`), would be an order to all, or
-for good.
+for good; and who asks for less than all of a status should know that it is all. Not so `/metrics`,
+`/health` and the page: what scrapes, looks and browses adds words of its own (Prometheus' `params`,
+a word against caches), which change nothing, and no monitoring may end by them.
 """
 
 from collections import Counter
@@ -19,26 +21,30 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "pin": ("by", "for", "replica", "until"),
     "unpin": ("by", "replica"),
     "keep": ("by", "for", "replica", "until"),
+    "status": (),
+    "events": (),
+    "explain": (),
+    "reload": (),
 }
 _YES_OR_NO = ("undo", "wait")
 
 
-class Refused(Exception):  # noqa: N818 - said to an operator as it stands
-    """A query says what cannot be meant; the message says why."""
-
-
-def read(verb: str, query: str) -> dict[str, str]:
-    """Read the query of a verb; raises Refused."""
+def wrong(path: str, query: str) -> str:
+    """Return what is wrong with the query of a call that is there; empty: nothing."""
+    verb = path.removeprefix("/admin/").partition("/")[0]
+    known = KNOWN.get(verb) if path.startswith("/admin/") else None
+    if known is None:
+        return ""
     asked = parse_qsl(query, keep_blank_values=True)
     counts = Counter(name for name, _ in asked)
-    known = KNOWN[verb]
+    there_are = f"it has {', '.join(known)}" if known else "it takes none"
     for name, value in asked:
         if name not in known:
-            raise Refused(f"{verb} has no parameter {quoted(name)}; it has {', '.join(known)}")
+            return f"{verb} has no parameter {quoted(name)}; {there_are}"
         if counts[name] > 1:
-            raise Refused(f"{quoted(name)} is given twice")
+            return f"{quoted(name)} is given twice"
         if not value.strip():
-            raise Refused(f"{quoted(name)} has no value; {verb} takes {', '.join(known)}")
+            return f"{quoted(name)} has no value; {verb} takes {', '.join(known)}"
         if name in _YES_OR_NO and value not in ("true", "false"):
-            raise Refused(f"{name} must be true or false, not {quoted(value)}")
-    return dict(asked)
+            return f"{name} must be true or false, not {quoted(value)}"
+    return ""
