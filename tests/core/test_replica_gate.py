@@ -246,7 +246,11 @@ class TestWaking:
         scene.pass_time(7.0)
         assert not scene.refused
         scene.pass_time(2.0)
-        assert len(scene.refused) == 1
+        (refused,) = scene.refused
+        assert refused.refusal.reason is Reason.QUEUE_TIMEOUT  # no wake was to come, nor too late
+        assert refused.refusal.sleep_depth is None
+        assert "within 8 s: every replica is drained" in refused.refusal.detail
+        assert refused.refusal.retry_after_s > 0
         scene.take(scene.gate.drain_engine("a", undo=True))
         later = scene.come()
         scene.pass_time(25.0)

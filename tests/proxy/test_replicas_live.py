@@ -162,6 +162,27 @@ def test_draining_one_by_hand_loses_nobody() -> None:
     asyncio.run(scenario())
 
 
+def test_where_all_are_drained_and_all_are_down_both_are_told() -> None:
+    async def scenario() -> None:
+        async with pair(cap=4, queue=4, upstream="hold_restarting_s = 0") as both:
+            for url in both.urls:
+                await both.door.admin(f"/admin/drain/reasoning?replica={url}", "POST")
+            for engine in both.engines:
+                engine.kill(60.0, abrupt=True, accept_s=0)
+            await both.door.until(lambda: both.door.app.pool.current["reasoning"].state == "down")
+            told = (await both.door.admin("/admin/explain/reasoning")).json
+            assert both.urls[0] in told["what"]
+            assert told["what"].endswith("; every replica is drained by hand")
+            assert told["blocked_by"].startswith("every replica is drained by hand: ")
+            assert told["blocked_by"].endswith("--undo`, and they are down besides")
+            assert told["a_request_now"] == (
+                "would be refused at once with 503: its engine is down, "
+                "and every replica is drained by hand"
+            )
+
+    asyncio.run(scenario())
+
+
 def test_one_conversation_stays_with_one_engine() -> None:
     def turn(who: int, turns: int) -> dict[str, Any]:
         talk = [{"role": "user", "content": f"I am number {who}"}]

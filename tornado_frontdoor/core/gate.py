@@ -16,6 +16,7 @@ from tornado_frontdoor.core.admission import AdmissionController, AdmissionEvent
 from tornado_frontdoor.core.clock import Clock
 from tornado_frontdoor.core.decisions import (
     Decision,
+    EngineState,
     Outcome,
     Reason,
     Refusal,
@@ -31,6 +32,7 @@ from tornado_frontdoor.core.refusals import (
     admission_refusal,
     asleep_refusal,
     down_refusal,
+    drained_refusal,
     held_refusal,
     waking_refusal,
 )
@@ -468,6 +470,9 @@ class Gate(GateReader):
         if turned.reason is Reason.MODEL_WAKING or (down and turned.reason is Reason.QUEUE_FULL):
             if self._wake is None:
                 return down_refusal(self.key, self._several().engines.hold_down_s)
+            if self._nobody_is_woken:
+                again_s = self._promise_s(turned.ticket, now)
+                return drained_refusal(self.key, turned.ticket.promised_s, again_s)
             return self._not_awake(self._wake, turned.ticket.promised_s, now)
         if turned.reason is Reason.MODEL_ASLEEP:
             return self._asleep(self._wake, now)
@@ -481,6 +486,12 @@ class Gate(GateReader):
             lambda: self._promise_s(turned.ticket, now),
             inf if caller is None else caller.patience_s,
         )
+
+    @property
+    def _nobody_is_woken(self) -> bool:
+        """Whether an operator keeps all engines from those who wait, rather than their sleep."""
+        several = self.replicas is not None and self.replicas.all_drained
+        return several and self.state is not EngineState.DOWN
 
     def _not_awake(self, wake: WakeStateMachine, hold_s: float, now: float) -> Refusal:
         """Say why a hold of that length was in vain, and when to come back."""

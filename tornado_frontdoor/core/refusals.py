@@ -106,6 +106,12 @@ def held_refusal(upstream: str, order: StandingOrder, depth: SleepDepth, left_s:
     return Refusal(Reason.MODEL_ASLEEP, detail, upstream, retry_after_s, depth)
 
 
+def drained_refusal(upstream: str, waited_s: float, retry_after_s: float) -> Refusal:
+    """Say that no wake was to come: an operator has drained every replica."""
+    detail = f"No slot of {upstream} came free within {waited_s:g} s: every replica is drained"
+    return Refusal(Reason.QUEUE_TIMEOUT, detail, upstream, retry_after_s)
+
+
 def down_refusal(upstream: str, hold_s: float) -> Refusal:
     """Say that nobody answers at the engine's address, or at any of its replicas'."""
     within = f" and was not back within {hold_s:g} s" if hold_s else ""

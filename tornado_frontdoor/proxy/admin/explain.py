@@ -53,15 +53,14 @@ def explain(upstream: Upstream, since_s: float | None) -> dict[str, Any]:
 
 def _what(upstream: Upstream) -> str:
     gate = upstream.keeper.gate
-    if gate.state is EngineState.DOWN and gate.down_why:
-        return gate.down_why
     if gate.makes_room:
         return _IS[gate.state] + " for now: it makes room"
+    is_so = (gate.state is EngineState.DOWN and gate.down_why) or _IS[gate.state]
     if not _drained(upstream):
-        return _IS[gate.state]
+        return is_so
     if gate.state is EngineState.AWAKE:
         return f"it is awake and serves nobody new: {_ALL_DRAINED}"
-    return f"{_IS[gate.state]}; {_ALL_DRAINED}"
+    return f"{is_so}; {_ALL_DRAINED}"
 
 
 def _down_for_good(upstream: Upstream) -> bool:
@@ -70,10 +69,9 @@ def _down_for_good(upstream: Upstream) -> bool:
 
 
 def _drained(upstream: Upstream) -> bool:
-    """Whether an operator has drained every replica; of those that are down that is not said."""
+    """Whether an operator has drained every replica."""
     replicas = upstream.engines()
-    is_down = upstream.keeper.gate.state is EngineState.DOWN
-    return bool(replicas) and not is_down and all(one.drained for one in replicas)
+    return bool(replicas) and all(one.drained for one in replicas)
 
 
 def _held(orders: Sequence[dict[str, Any]]) -> list[str]:
@@ -102,7 +100,8 @@ def _blocked(upstream: Upstream) -> str | None:
     gate = upstream.keeper.gate
     if _drained(upstream):
         undo = f"`frontdoor drain {upstream.settings.key} --replica URL --undo`"
-        return f"{_ALL_DRAINED}: nobody new is sent there and none is woken until {undo}"
+        down = ", and they are down besides" if gate.state is EngineState.DOWN else ""
+        return f"{_ALL_DRAINED}: nobody new is sent there and none is woken until {undo}{down}"
     if gate.waits_for:
         return f"it waits for {gate.waits_for}"
     if gate.makes_room:
@@ -141,10 +140,15 @@ def _nobody_serves(upstream: Upstream) -> str:
     hold_s = upstream.settings.hold_restarting_s if down else limits.queue_timeout_s
     if not hold_s:
         why = "its engine is down" if down else _ALL_DRAINED
+        why += f", and {_ALL_DRAINED}" if down and _drained(upstream) else ""
         return f"would be refused at once with 503: {why}"
     if gate.queued >= limits.queue:
         return _FULL
     place = f"at place {gate.queued + 1}"
-    what = "be held for its engine" if down else "wait for a replica that is used again"
+    what = "wait for a replica that is used again"
+    if down:
+        what = "be held for its engine" + (
+            " to be back and used again" if _drained(upstream) else ""
+        )
     longest = f" for at most {hold_s:g} s, {place}, then 503" if isfinite(hold_s) else f" {place}"
     return f"would {what}{longest}"
