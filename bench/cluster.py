@@ -41,7 +41,7 @@ SINGLE, AT_ONCE, EACH = 2000, 64, 200
 def door(url: str) -> tuple[ClusterDoor, SharedGate]:
     """Return a door of the cluster with one upstream whose engine is idle."""
     rules = ClusterRules(gates={ADDRESS: GateRules(cap=LIMITS.cap, sleeps=False)}, lease_s=2.0)
-    one = ClusterDoor(url, rules, "bench")
+    one = ClusterDoor(url, rules)
     key = UpstreamKey("bench")
 
     def build(_: Share | None, __: Mapping[str, str]) -> tuple[GateDriver, Any]:
