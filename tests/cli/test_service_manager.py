@@ -175,8 +175,12 @@ def until_it_listens(port: int, process: "subprocess.Popen[str]") -> None:
         time.sleep(0.01)
 
 
-def test_a_restart_on_sockets_that_somebody_holds_refuses_nobody(tmp_path: Path):
-    """Clients keep their connections, streams are under way, and it takes a while to drain."""
+@pytest.mark.parametrize("handed_on", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_restart_on_sockets_that_somebody_holds_refuses_nobody(tmp_path: Path, handed_on: bool):
+    """Clients keep their connections, streams are under way, and it takes a while to drain.
+
+    `handed_on`: the one that is restarted has the place of another, by SIGUSR2.
+    """
     with stage(tmp_path) as made, socket.create_server(("127.0.0.1", 0), backlog=64) as public:
         _, engine = made.engine("--tokens", "8", "--gap-ms", "50")
         environment = {"LISTEN_FDS": "1", "LISTEN_FDNAMES": "public"}
@@ -189,8 +193,10 @@ def test_a_restart_on_sockets_that_somebody_holds_refuses_nobody(tmp_path: Path)
             for client in clients:
                 client.start()
             until_more(ended, processes[0])
-            processes[0].send_signal(signal.SIGTERM)
+            processes[0].send_signal(signal.SIGUSR2 if handed_on else signal.SIGTERM)
             assert processes[0].wait(PATIENCE_S) == 0
+            if handed_on:
+                end_successor(made.folder)
             processes.append(serve(made, [public], environment, engine))
             until_more(ended, processes[1])
         finally:
@@ -201,6 +207,23 @@ def test_a_restart_on_sockets_that_somebody_holds_refuses_nobody(tmp_path: Path)
                 process.kill()
                 process.communicate()
         assert {*ended} == {"200, whole"}, ended
+
+
+def end_successor(folder: Path) -> None:
+    """Tell the process that has taken over to end, and wait until it has."""
+
+    def is_it(path: Path) -> bool:
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            return b"--take-over" in words and str(folder / "frontdoor.toml").encode() in words
+        return False
+
+    (pid,) = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if is_it(path)]
+    os.kill(pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while is_it(Path(f"/proc/{pid}/cmdline")):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 def stream(port: int, ended: list[str], over: threading.Event) -> None:

@@ -4,11 +4,13 @@ import asyncio
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from doorway import CHAT, Doorway, doorway
+from test_replicas_live import pair
 from wire import Wire, chat
 
 from tornado_frontdoor.config import load
@@ -79,6 +81,40 @@ def test_slots_and_places_move_and_the_cap_holds_over_both() -> None:
                 await until(lambda: (new.gate.in_flight, new.gate.cooling) == (0, 0))
                 assert door.stats()["max_concurrent"] == 2
                 await door.app.succession.finish(asyncio.Event())
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_that_is_drained_by_hand_is_drained_in_the_next_one_too() -> None:
+    async def scenario() -> None:
+        async with pair({"hold": 0}, cap=4, queue=4) as both:
+            drained, other = both.urls
+            await both.door.admin(f"/admin/drain/reasoning?replica={drained}", "POST")
+            async with next_of(both.door) as new:
+                states = {one.name: one.drained for one in new.gate.replicas}
+                assert states == {drained: True, other: False}
+                wire = await new.wire()
+                wire.send(CHAT, chat())
+                assert (await wire.reply()).status == 200
+                wire.leave()
+                assert [one["started"] for one in both.stats()] == [0, 1]
+
+    asyncio.run(scenario())
+
+
+def test_an_address_of_a_name_that_was_drained_by_hand_is_so_once_it_is_found_again() -> None:
+    async def scenario() -> None:
+        async with pair({"hold": 0}, cap=4, queue=4) as both:
+            upstream = both.door.app.pool.current["reasoning"]
+            upstream.drain_when_found(["http://10.0.0.9:8000"])
+            engines = [*both.urls, "http://10.0.0.9:8000"]
+            upstream.settings = replace(upstream.settings, replicas=(), discover="dns")
+            upstream._take_engines(engines)
+            assert [one.name for one in upstream.engines() if one.drained] == engines[2:]
+            upstream.drain_engine(engines[2], undo=True)
+            upstream._take_engines(engines[:2])
+            upstream._take_engines(engines)
+            assert not any(one.drained for one in upstream.engines())
 
     asyncio.run(scenario())
 

@@ -44,6 +44,8 @@ class Join(NamedTuple):
     running: tuple[Running, ...]
     doors: tuple[str, ...]
     """All doors that it knows of."""
+    drained: tuple[str, ...] = ()
+    """Replicas that an operator has drained: from a process to the next one."""
 
 
 class Arrive(NamedTuple):
@@ -230,6 +232,8 @@ def _plain(body: AnyBody) -> Sequence[Any]:
         depth = None if refusal.sleep_depth is None else refusal.sleep_depth.value
         plain = refusal._replace(sleep_depth=None)
         return [body.number, refusal.reason.value, depth, *plain[1:]]
+    if isinstance(body, Join) and not body.drained:
+        return body[:-1]  # as releases read it that know no more
     return body
 
 
@@ -244,11 +248,11 @@ def _body(kind: Any, rest: list[Any]) -> AnyBody:
         refusal = Refusal(Reason(reason), *fields)
         return TurnedAway(number, refusal._replace(sleep_depth=depth and SleepDepth(depth)))
     if kind is Join:
-        waiting, running, doors = rest
+        waiting, running, *names = rest
         return Join(
             tuple(Waiting(*one) for one in waiting),
             tuple(Running(*one) for one in running),
-            tuple(doors),
+            *map(tuple, names),
         )
     if kind is OnWire:
         return OnWire(rest[0], tuple(rest[1]))

@@ -312,6 +312,7 @@ class App:
         handed = self._manager.sockets(name)
         if self._predecessor is not None and (sent := self._predecessor.sockets(name, address)):
             handed = sent
+            self._manager.holds_sockets |= self._predecessor.sockets_held
         sockets = handed or bind(name, address)
         listener = Listener(service, self._departures, limits, bodies)
         self._listeners.append(listener)

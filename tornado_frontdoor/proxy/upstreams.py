@@ -72,6 +72,7 @@ class Upstream:
         looks = engines is not None and naps is None
         self._health = EngineHealth(self.keeper, client) if looks else None
         self._found: Sequence[str] = ()
+        self._to_drain: frozenset[str] = frozenset()
         self._discovery: Discovery | None = None
         self._looks: CoolingLooks | None = None
         self._models: Sequence[str] = ()
@@ -105,6 +106,9 @@ class Upstream:
         """Have the engines that were found; who is on one that goes stays to the end."""
         self._found = found
         self._change_engines()
+        for url in self._to_drain.intersection(found):
+            self.drain_engine(url, undo=False)
+        self._to_drain -= frozenset(found)
 
     def _change_engines(self) -> None:
         self._tell_looks()
@@ -261,6 +265,10 @@ class Upstream:
             return False
         self.keeper.drain_engine(url, undo=undo)
         return True
+
+    def drain_when_found(self, urls: Iterable[str]) -> None:
+        """Drain these too, once its name stands for them."""
+        self._to_drain = frozenset(urls)
 
     async def wake(self, by: str = "an operator", replica: str | None = None) -> Answered:
         """Wake the engine, all of several, or that one; return what came of it."""

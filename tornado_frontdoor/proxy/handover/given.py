@@ -47,14 +47,16 @@ class GivenGates:
         self._task: asyncio.Task[None] | None = None
 
     def take(self, held: Iterable[tuple[Upstream, Lease]], upstreams: Iterable[Upstream]) -> None:
-        """Have all tickets: `held` are those in flight, by their upstream."""
+        """Have all tickets, and who is drained; `held` are those in flight, by their upstream."""
         waiting: list[Waiting] = []
         running: list[Running] = []
         in_flight: dict[Upstream, list[Lease]] = {}
         for upstream, lease in held:
             in_flight.setdefault(upstream, []).append(lease)
         now = monotonic()
+        drained: list[str] = []
         for upstream in upstreams:
+            drained += [one.name for one in upstream.engines() if one.drained]
             queued, runs = upstream.give_to(self, in_flight.get(upstream, ()))
             address = upstream.settings.url
             self._gates[address] = upstream.distant
@@ -68,7 +70,7 @@ class GivenGates:
                 Running(ticket.number, address, ticket.weight, ticket.replica or "")
                 for ticket in runs
             ]
-        self._channel.say_first(Join(tuple(waiting), tuple(running), ()))
+        self._channel.say_first(Join(tuple(waiting), tuple(running), (), tuple(drained)))
 
     def begin(self, connection: socket.socket) -> None:
         """Speak with the next process from now on."""

@@ -46,6 +46,8 @@ class Given(NamedTuple):
     sockets: Mapping[str, list[socket.socket]]
     rest: bytes
     """What it has said since."""
+    held: bool
+    """Whether a service manager holds them, too, and keeps those who connect while nobody is."""
 
 
 class MeetingPoint:
@@ -118,11 +120,14 @@ def refuse(connection: socket.socket, why: str) -> None:
         connection.send(json.dumps({"refused": why}).encode() + b"\n")
 
 
-def give(connection: socket.socket, sockets: Mapping[str, list[socket.socket]]) -> None:
+def give(
+    connection: socket.socket, sockets: Mapping[str, list[socket.socket]], *, held: bool
+) -> None:
     """Give the listening sockets; keys are the addresses as they are configured."""
     descriptors = [sock.fileno() for several in sockets.values() for sock in several]
     counts = {address: len(several) for address, several in sockets.items()}
-    head = json.dumps({"protocol": PROTOCOL, "sockets": counts}).encode() + b"\n"
+    word = {"protocol": PROTOCOL, "sockets": counts, "held": held}
+    head = json.dumps(word).encode() + b"\n"
     socket.send_fds(connection, [head], descriptors)
 
 
@@ -158,7 +163,7 @@ def ask(folder: Path) -> Given | None:
     for sock in (one for several in sockets.values() for one in several):
         sock.setblocking(False)
         sock.set_inheritable(False)
-    return Given(connection, sockets, rest)
+    return Given(connection, sockets, rest, bool(word.get("held")))
 
 
 @contextmanager

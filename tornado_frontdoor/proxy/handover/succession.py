@@ -163,7 +163,7 @@ class Succession:
             f"admin {own.admin_listen}": admin.sockets,
         }
         try:
-            give(asked.connection, sockets)
+            give(asked.connection, sockets, held=parts.manager.holds_sockets)
         except OSError as error:
             asked.connection.close()
             LOG.error("handing over failed: %s", printable(str(error)))  # noqa: TRY400

@@ -56,6 +56,7 @@ class Predecessor:
     def __init__(self, given: Given, join: Join, rest: bytes) -> None:
         self._connection = given.connection
         self._sockets = dict(given.sockets)
+        self.sockets_held = given.held
         self._join = join
         self._rest = rest
         self._upstreams: dict[str, Upstream] = {}
@@ -72,10 +73,15 @@ class Predecessor:
         return [one for one in self._leases.values() if one[1].ticket.state in _HOLDS]
 
     def take(self, upstreams: Iterable[Upstream]) -> None:
-        """Bring its tickets to these gates: what runs, then who waits."""
+        """Bring its tickets to these gates: what runs, who is drained by hand, then who waits."""
+        upstreams = [*upstreams]
         self._upstreams = {url: one for one in upstreams for url in one.settings.urls}
         for running in self._join.running:
             self._adopt(running)
+        for upstream in upstreams:
+            for url in self._join.drained:
+                upstream.drain_engine(url, undo=False)
+            upstream.drain_when_found(self._join.drained)
         for waiting in self._join.waiting:
             self._arrive(waiting.number, waiting)
 
