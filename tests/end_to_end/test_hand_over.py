@@ -129,6 +129,21 @@ def test_a_front_door_that_is_told_to_starts_its_own_successor(tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("more", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR2"])
+def test_signals_in_the_last_moment_do_not_change_how_it_ends(tmp_path: Path, more: str):
+    with stage(tmp_path) as made:
+        door = made.start("serve", "--config", str(configured(made, 9)))
+        door.port("public"), door.port("admin")
+        door.signal(signal.SIGTERM)
+        until(lambda: "draining" in door.errors)
+        while door.popen.poll() is None:
+            door.signal(signal.Signals[more])
+            time.sleep(0.001)
+        assert door.code() == 0, door.errors
+        assert "was started to take over" not in door.errors
+
+
+@pytest.mark.slow
 def test_a_successor_that_cannot_start_leaves_the_front_door_as_it_is(tmp_path: Path):
     with stage(tmp_path) as made:
         _, engine = made.engine()

@@ -43,6 +43,7 @@ from tornado_frontdoor.proxy.logs import LineSink, LogWriter
 from tornado_frontdoor.proxy.registry import UpstreamRegistry
 from tornado_frontdoor.proxy.routing import FrontDoor
 from tornado_frontdoor.proxy.service_manager import ServiceManager
+from tornado_frontdoor.proxy.signals import Signals
 from tornado_frontdoor.proxy.telemetry import Telemetry
 from tornado_frontdoor.surfaces.openai import OpenAISurface
 
@@ -96,6 +97,7 @@ class App:
             *(self._history.heard, self.admin.what_if.heard, self._hub.happened)
         ]
         self._telemetry.tracing = self._tracing = _tracing_of(settings)
+        self._signals: Signals | None = None
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._give_up_s = 0.0
@@ -141,18 +143,17 @@ class App:
 
     def heed_signals(self) -> None:
         """Be told by signals from now on; without it each but SIGINT would end the process."""
-        loop = asyncio.get_running_loop()
-        for number, told in (
-            (signal.SIGTERM, self.stop),
-            (signal.SIGINT, self.stop),
-            (signal.SIGHUP, self.reread),
-            (signal.SIGUSR2, self.succession.spawn),
-        ):
-            loop.add_signal_handler(number, told)
+        self._signals = Signals(
+            {
+                signal.SIGTERM: self.stop,
+                signal.SIGINT: self.stop,
+                signal.SIGHUP: self.reread,
+                signal.SIGUSR2: self.succession.spawn,
+            }
+        )
 
     async def run(self) -> None:
-        """Serve until told to stop, then drain and close."""
-        loop = asyncio.get_running_loop()
+        """Serve until told to stop, then drain and close; signals change nothing from then on."""
         self._manager.ready(self._status())
         try:
             if await self.succession.until(self._stop):
@@ -162,8 +163,8 @@ class App:
             self._manager.stopping("draining")
             await self.drain()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
-                loop.remove_signal_handler(number)
+            if self._signals is not None:
+                self._signals.ignore()
             await self.close()
 
     def stop(self) -> None:

@@ -107,6 +107,10 @@ class Succession:
 
     def spawn(self) -> None:
         """Start the process that takes the place of this one: the same command once more."""
+        why = self._why_not()
+        if why:
+            LOG.warning("no process is started to take over: %s", why)
+            return
         again = [] if TAKE_OVER in sys.orig_argv else [TAKE_OVER]
         argv = [sys.executable, *sys.orig_argv[1:], *again]
         # Meant for this process alone by the service manager.
