@@ -1,13 +1,16 @@
 """The library: its example runs as it is printed, its names are there, and it loads little."""
 
+import ast
 import asyncio
 import contextlib
+import io
 import random
 import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -39,6 +42,42 @@ def test_the_example_serves_two_at_once_and_refuses_who_finds_the_queue_full():
     assert [line.split(": ")[1] for line in said[:6]] == ["served"] * 6
     assert len(said) == 8
     assert all("2 slots of gpu are taken" in line for line in said[6:])
+
+
+def blocks() -> dict[str, str]:
+    """Return every Python block of the pages, by its page and number."""
+    pages = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+    return {
+        f"{page.relative_to(ROOT)} {number}": found[1]
+        for page in pages
+        for number, found in enumerate(
+            re.finditer(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(code, id=name, marks=[pytest.mark.slow] if "simulator" in code else [])
+        for name, code in blocks().items()
+    ],
+)
+def test_a_python_block_of_the_pages_runs_as_it_is_printed(code: str) -> None:
+    code = code.replace("20_000", "500").replace("1_000", "50").replace("20,", "2,")
+    made = compile(code, "block", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    with contextlib.redirect_stdout(io.StringIO()):
+
+        async def run() -> None:
+            waiting = FunctionType(made, {})()
+            if waiting is not None:
+                await waiting
+
+        asyncio.run(run())
+
+
+def test_there_are_python_blocks_to_run() -> None:
+    assert {"README.md 0", "docs/simulation.md 0"} <= set(blocks())
 
 
 def test_every_public_name_is_there_and_stands_in_the_docstring():
