@@ -222,7 +222,8 @@ def test_other_replicas_come_with_the_next_start_and_slots_at_once() -> None:
             assert [one["slots"] for one in (await door.replicas()).values()] == [5, 5]
             third = ', { url = "http://127.0.0.1:9", slots = 4 }]'
             door.path.write_text(text.replace("}]", "}" + third))
-            assert door.app.reread()[0]
+            (note,) = (await door.order("reload"))["notes"]
+            assert note.endswith("until then http://127.0.0.1:9 is not used")
             assert len((await door.status())["replicas"]) == 2
             assert (await door.ask()).status == 200
             gone = f', {{ url = "{door.urls["b"]}", slots = 4 }}]'
@@ -230,7 +231,7 @@ def test_other_replicas_come_with_the_next_start_and_slots_at_once() -> None:
             door.path.write_text(text.replace(gone, "]").replace("cap = 7", "cap = 3"))
             (note,) = (await door.order("reload"))["notes"]
             assert note.startswith("upstreams.text.replicas: which engines there are changes with")
-            assert note.endswith(f"next start: until then {door.urls['b']} stays")
+            assert note.endswith(f"of SIGUSR2): until then {door.urls['b']} stays")
             assert len((await door.status())["replicas"]) == 2
 
     asyncio.run(scenario())

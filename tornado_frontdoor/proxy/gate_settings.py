@@ -93,3 +93,14 @@ def order_rules_of(settings: UpstreamSettings) -> OrderRules:
     zone = TimeZone(sleep.time_zone) if sleep.schedule else None
     rules = tuple(parse_rule(line) for line in sleep.schedule)
     return OrderRules(pinned=sleep.pinned, rules=rules, zone=zone)
+
+
+def engines_later(wanted: UpstreamSettings, kept: UpstreamSettings) -> str:
+    """Return what is said of engines that come and go with the next start."""
+    sides = ((kept, wanted, "stays"), (wanted, kept, "is not used"))
+    some = [
+        ([url for url in one.urls if url not in other.urls], what) for one, other, what in sides
+    ]
+    told = " and ".join(f"{', '.join(urls)} {what}" for urls, what in some if urls)
+    what = f"upstreams.{wanted.key}.replicas: which engines there are changes with the next start"
+    return f"{what} (also that of SIGUSR2): until then {told}" if told else what

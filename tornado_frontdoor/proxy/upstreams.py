@@ -34,6 +34,7 @@ from tornado_frontdoor.proxy.gate_driver import (
     SleepConfig,
 )
 from tornado_frontdoor.proxy.gate_settings import (
+    engines_later,
     engines_of,
     limits_of,
     order_rules_of,
@@ -292,7 +293,7 @@ class Upstream:
         key, notes = settings.key, list[str]()
         self.keeper.on_rest = self.side_door.on_rest = None
         if self.sleepers and settings.replicas and settings.urls != self.settings.urls:
-            notes.append(_later(settings, self.settings))
+            notes.append(engines_later(settings, self.settings))
             settings = replace(settings, url=self.settings.url, replicas=self.settings.replicas)
         if self.sleepers and settings.url != self.settings.url:
             notes.append(f"upstreams.{key}.url: another path changes with the next start")
@@ -385,12 +386,3 @@ class Upstream:
         if self._health is not None:
             await self._health.close()
         await self.sleepers.close()
-
-
-def _later(wanted: UpstreamSettings, kept: UpstreamSettings) -> str:
-    """Return what is said of engines that come and go with the next start."""
-    stay = ", ".join(url for url in kept.urls if url not in wanted.urls)
-    return (
-        f"upstreams.{wanted.key}.replicas: which engines there are changes with the next start"
-        + (f": until then {stay} stays" if stay else "")
-    )
