@@ -11,7 +11,7 @@ from redis_server import RedisServer
 
 from tornado_frontdoor.cli.main import main
 from tornado_frontdoor.config import load
-from tornado_frontdoor.proxy.cluster.redis_probe import Tried, try_redis
+from tornado_frontdoor.proxy.cluster.redis_probe import RedisTried, try_redis
 
 FILE = """
 [cluster]
@@ -24,7 +24,7 @@ upstream = "a"
 """
 
 
-def tried(folder: Path, url: str) -> Tried:
+def tried(folder: Path, url: str) -> RedisTried:
     path = folder / "frontdoor.toml"
     path.write_text(FILE.replace("redis://h/0", url))
     return asyncio.run(try_redis(load(path)))

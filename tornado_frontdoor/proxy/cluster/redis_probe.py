@@ -36,7 +36,7 @@ _HINTS = {
 }
 
 
-class Tried(NamedTuple):
+class RedisTried(NamedTuple):
     """What came of it."""
 
     seen: str
@@ -44,7 +44,7 @@ class Tried(NamedTuple):
     mistakes: list[str]
 
 
-async def try_redis(settings: Settings) -> Tried:
+async def try_redis(settings: Settings) -> RedisTried:
     """Do what a front door does to join its cluster, but for joining."""
     assert settings.cluster is not None
     url = settings.cluster.redis
@@ -55,7 +55,7 @@ async def try_redis(settings: Settings) -> Tried:
         server = await bus.prove()
         theirs, doors = await bus.kept(), await bus.lifelines()
     except (RedisError, OSError) as error:
-        return Tried("", [f"{shown_redis_url(url)}: {_why(error, url, patience_s)}"])
+        return RedisTried("", [f"{shown_redis_url(url)}: {_why(error, url, patience_s)}"])
     finally:
         await bus.close()
     mistakes = []
@@ -68,7 +68,7 @@ async def try_redis(settings: Settings) -> Tried:
             f"not join: {what_differs(theirs, here)}"
         )
     there = f"{len(doors)} front door{'' if len(doors) == 1 else 's'} there"
-    return Tried(f"{server.name} {server.version}; {there}", mistakes)
+    return RedisTried(f"{server.name} {server.version}; {there}", mistakes)
 
 
 def _why(error: Exception, url: str, patience_s: float) -> str:
