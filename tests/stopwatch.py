@@ -10,6 +10,11 @@ import contextlib
 from pathlib import Path
 from time import monotonic
 
+PATIENCE_S = 120.0
+"""How long to wait for what will happen before a test says that it hangs: no measure of anything.
+
+A front door takes a second of CPU to start: on a machine as busy as they come, that is a minute.
+"""
 _SCHEDULED = Path("/proc/thread-self/schedstat")
 
 

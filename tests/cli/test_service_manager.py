@@ -17,10 +17,10 @@ from urllib.request import urlopen
 
 import pytest
 from on_stage import Stage, stage
+from stopwatch import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "conf" / "systemd"
-PATIENCE_S = 20.0
 HAND_OVER = """
 import os, sys
 os.environ["LISTEN_PID"] = str(os.getpid())
@@ -123,7 +123,7 @@ def test_it_serves_on_the_sockets_that_it_was_handed(tmp_path: Path):
                 ports = [sock.getsockname()[1] for sock in (public, admin)]
                 lines = [process.stdout.readline().rpartition(":")[2].strip() for _ in range(2)]
                 assert lines == [str(port) for port in ports]
-                with urlopen(f"http://127.0.0.1:{ports[0]}/health", timeout=5) as answer:
+                with urlopen(f"http://127.0.0.1:{ports[0]}/health", timeout=PATIENCE_S) as answer:
                     assert json.load(answer)["status"] == "ok"
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(PATIENCE_S) == 0
@@ -158,7 +158,9 @@ def test_systemd_hands_it_the_sockets_on_which_the_first_client_already_waits(tm
                     assert json.load(answer)["status"] == "ok"
                 lines = [process.stdout.readline().rpartition(":")[2].strip() for _ in range(2)]
                 assert lines == [str(public), str(admin)]
-                with urlopen(f"http://127.0.0.1:{admin}/admin/status", timeout=5) as answer:
+                with urlopen(
+                    f"http://127.0.0.1:{admin}/admin/status", timeout=PATIENCE_S
+                ) as answer:
                     assert "upstreams" in json.load(answer)
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(PATIENCE_S) == 0
@@ -260,7 +262,7 @@ def test_what_is_meant_for_another_process_is_left_alone(tmp_path: Path):
             _, public, _ = made.serve()
         finally:
             del os.environ["LISTEN_PID"], os.environ["LISTEN_FDS"]
-        with urlopen(f"http://127.0.0.1:{public}/health", timeout=5) as answer:
+        with urlopen(f"http://127.0.0.1:{public}/health", timeout=PATIENCE_S) as answer:
             assert answer.status == 200
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from redis_server import RedisServer
+from stopwatch import PATIENCE_S
 from wire import Reply, Wire, chat
 
 from simulator.standin.server import StandIn, StandInOptions
@@ -168,7 +169,7 @@ class Doors:
         others = [door for door in self.alive if door is not owners[0]]
         return all(door.node.role == "member" and door.node.views for door in others)
 
-    async def until(self, condition: Callable[[], object], within_s: float = 30.0) -> float:
+    async def until(self, condition: Callable[[], object], within_s: float = PATIENCE_S) -> float:
         began_s = time.monotonic()
         while not condition():
             assert time.monotonic() - began_s < within_s, [door.node.role for door in self.alive]

@@ -11,8 +11,9 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from on_stage import PATIENCE_S, Process, Stage, stage
+from on_stage import Process, Stage, stage
 from redis_server import RedisServer
+from stopwatch import PATIENCE_S
 
 from tornado_frontdoor.config import load
 from tornado_frontdoor.proxy.cluster.agreement import limits_in
@@ -36,7 +37,7 @@ def configured(made: Stage, redis: RedisServer, name: str, cap: int) -> Path:
 
 
 def get(port: int, path: str) -> tuple[int, bytes]:
-    with urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+    with urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
         return answer.status, answer.read()
 
 

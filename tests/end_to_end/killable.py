@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from naps import CHAT, QUICK, Tables, broken_laws, chat_with, configuration
+from stopwatch import PATIENCE_S
 from wire import Reply, Wire
 
 from simulator.standin.server import StandIn, StandInOptions
@@ -46,7 +47,9 @@ class DoorProcess:
         self.port = int(public.rpartition(b":")[2])
         self.admin_port = int(admin.rpartition(b":")[2])
 
-    async def end(self, number: signal.Signals = signal.SIGKILL, within_s: float = 15) -> int:
+    async def end(
+        self, number: signal.Signals = signal.SIGKILL, within_s: float = PATIENCE_S
+    ) -> int:
         """End it by a signal and return its exit code."""
         assert self._process is not None
         process, self._process = self._process, None
@@ -101,7 +104,7 @@ class DoorProcess:
         found: dict[str, Any] = (await self.admin("/admin/status")).json["upstreams"][key]
         return found
 
-    async def settled(self, *states: str, key: str = "text", within_s: float = 15) -> str:
+    async def settled(self, *states: str, key: str = "text", within_s: float = PATIENCE_S) -> str:
         """Wait until an engine is in one of some states."""
         async with asyncio.timeout(within_s):
             while True:
@@ -118,7 +121,7 @@ class Scene:
         self.door = door
         self.engine = engine
 
-    async def until(self, condition: Any, within_s: float = 15.0) -> None:
+    async def until(self, condition: Any, within_s: float = PATIENCE_S) -> None:
         """Wait for a condition of the engine; fails with its book."""
         try:
             async with asyncio.timeout(within_s):

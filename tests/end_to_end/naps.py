@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from doorway import Doorway, Mishaps
+from stopwatch import PATIENCE_S
 from wire import Reply
 
 from simulator.standin.server import StandIn, StandInOptions
@@ -181,7 +182,7 @@ class House(Doorway):
         """Return the engine's own book of them."""
         return [c for c in self.seen(key)["control_calls"] if c["call"] in TRANSITIONS]
 
-    async def settled(self, state: str = "awake", *keys: str, within_s: float = 10.0) -> None:
+    async def settled(self, state: str = "awake", *keys: str, within_s: float = PATIENCE_S) -> None:
         """Wait until engines (all of them) are in a state."""
         wanted = keys or tuple(self.engines)
         await self.until(lambda: all(self.state(key) == state for key in wanted), within_s)

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent.parent
-PATIENCE_S = 15.0
+from stopwatch import PATIENCE_S
 
+ROOT = Path(__file__).parent.parent.parent
 CONFIGURATION = """
 [server]
 listen = "127.0.0.1:0"

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 from on_stage import ROOT, Stage, run, stage
+from stopwatch import PATIENCE_S
 
 
 def ask(port: int, path: str, body: object = None) -> tuple[int, Any]:
     """Make one call; return status and JSON."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         headers = {"Content-Type": "application/json"} if body is not None else {}
         data = None if body is None else json.dumps(body)
@@ -33,7 +34,7 @@ def open_stream(port: int, **knobs: object) -> tuple[socket.socket, Any]:
     body = json.dumps(
         {"model": "reasoning", "messages": [], "stream": True, "stand_in": knobs}
     ).encode()
-    sock = socket.create_connection(("127.0.0.1", port), timeout=15)
+    sock = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
     sock.sendall(head % len(body) + body)
     answer = sock.makefile("rb")
@@ -43,7 +44,7 @@ def open_stream(port: int, **knobs: object) -> tuple[socket.socket, Any]:
     return sock, answer
 
 
-def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+def until(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
     """Wait for a condition."""
     deadline = time.monotonic() + within_s
     while not condition():
@@ -266,7 +267,7 @@ def test_a_signal_in_the_instant_in_which_it_says_that_it_listens_is_heeded(
 
 
 def send_chat(port: int) -> tuple[socket.socket, Any]:
-    sock = socket.create_connection(("127.0.0.1", port), timeout=15)
+    sock = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
     body = b'{"model":"reasoning","messages":[]}'
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
     sock.sendall(head % len(body) + body)

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from stopwatch import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 IDLE_S = 5.0
 """After which the demo's `embed` falls asleep."""
-PATIENCE_S = 20.0
 """For a start, and for a transition, on a busy machine."""
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from on_stage import PATIENCE_S, Stage, stage
+from on_stage import Stage, stage
+from stopwatch import PATIENCE_S
 
 BODY = json.dumps({"model": "reasoning", "messages": [], "stream": True}).encode()
 PATH = "/v1/chat/completions"
@@ -61,7 +62,7 @@ class Crowd:
 
 
 def stats(port: int) -> dict[str, int]:
-    with urlopen(f"http://127.0.0.1:{port}/stand-in/stats", timeout=5) as answer:
+    with urlopen(f"http://127.0.0.1:{port}/stand-in/stats", timeout=PATIENCE_S) as answer:
         found: dict[str, int] = json.load(answer)
         return found
 
@@ -121,7 +122,7 @@ def test_a_front_door_that_is_told_to_starts_its_own_successor(tmp_path: Path):
         found = re.search(r"process (\d+) was started to take over", old.errors)
         assert found
         try:
-            with urlopen(f"http://127.0.0.1:{public}/health", timeout=5) as answer:
+            with urlopen(f"http://127.0.0.1:{public}/health", timeout=PATIENCE_S) as answer:
                 assert answer.status == 200
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -153,5 +154,5 @@ def test_a_successor_that_cannot_start_leaves_the_front_door_as_it_is(tmp_path: 
         path.write_text("[server")
         old.signal(signal.SIGUSR2)
         until(lambda: "did not take over" in old.errors)
-        with urlopen(f"http://127.0.0.1:{public}/health", timeout=5) as answer:
+        with urlopen(f"http://127.0.0.1:{public}/health", timeout=PATIENCE_S) as answer:
             assert answer.status == 200

@@ -13,6 +13,7 @@ import pytest
 from doorway import Mishaps
 from killable import DoorProcess
 from naps import CHAT, QUICK, SERVER, SLEEP, House, _lines, broken_laws, chat_with, configuration
+from stopwatch import PATIENCE_S
 
 from simulator.standin.server import StandIn, StandInOptions
 from tornado_frontdoor.config import ConfigError, load
@@ -49,7 +50,7 @@ class Several(House):
         """Return the states of all."""
         return " ".join(one.state.value for one in self.upstream().sleepers)
 
-    async def until_states(self, states: str, within_s: float = 10.0) -> None:
+    async def until_states(self, states: str, within_s: float = PATIENCE_S) -> None:
         """Wait until they are in these states."""
         await self.until(lambda: self.states() == states, within_s)
 

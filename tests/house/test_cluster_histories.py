@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stopwatch import PATIENCE_S
 
 from loadtests.harness import cluster_history as histories
 from loadtests.harness import cluster_laws, cluster_run
@@ -17,8 +18,6 @@ from loadtests.harness.processes import BrokenError
 from loadtests.harness.redis_servers import find_program
 from loadtests.harness.redis_way import RedisWay
 from loadtests.lib.doors import Doors, read_doors, write_doors
-
-PATIENCE_S = 10.0
 
 # Histories
 

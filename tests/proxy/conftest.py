@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from stopwatch import PATIENCE_S
 
 from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd, UpstreamCall, UpstreamClient
 
@@ -161,7 +162,7 @@ def answer(body: bytes = b"ok", status: str = "200 OK", *more: str) -> bytes:
     return head.encode() + b"\r\n\r\n" + body
 
 
-async def until(condition: Callable[[], bool], within_s: float = 15.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
     """Wait for `condition`; fails after `within_s`."""
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - what is watched has no event to wait for

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+from stopwatch import PATIENCE_S
 from wire import Reply, Wire
 
 from simulator.standin.server import StandIn, StandInOptions
@@ -182,7 +183,7 @@ class Doorway:
         wire.leave()
         return reply
 
-    async def until(self, condition: Callable[[], object], within_s: float = 15.0) -> int:
+    async def until(self, condition: Callable[[], object], within_s: float = PATIENCE_S) -> int:
         """Wait for a condition; fails with the state of things.
 
         Returns how often it had to look, every 2 ms: a measure of time that a busy machine, on
@@ -223,7 +224,7 @@ class Doorway:
             "text": self.stats(self.text)["in_flight"],
         }
 
-    async def at_rest(self, within_s: float = 15.0) -> None:
+    async def at_rest(self, within_s: float = PATIENCE_S) -> None:
         """Wait until nothing is left of any request; fails with what is."""
         await self.until(lambda: not any(self.remains().values()), within_s)
 

@@ -11,6 +11,7 @@ from doorway import Doorway
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
+from stopwatch import PATIENCE_S
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 needs_chromium = pytest.mark.skipif(
@@ -51,7 +52,7 @@ class Page:
         await self.run(act)
         await self.shows("#live", "live")
 
-    async def shows(self, selector: str, text: str, within_s: float = 10) -> None:
+    async def shows(self, selector: str, text: str, within_s: float = PATIENCE_S) -> None:
         look = (
             "return [...document.querySelectorAll(arguments[0])]"
             ".some((e) => e.textContent.includes(arguments[1]))"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from doorway import CHAT, Doorway, doorway
+from stopwatch import PATIENCE_S
 from test_replicas_live import pair
 from wire import Wire, chat
 
@@ -35,7 +36,7 @@ class Next:
         return Wire(*await asyncio.open_connection("127.0.0.1", self.port))
 
 
-async def until(condition: Any, within_s: float = 20.0) -> None:
+async def until(condition: Any, within_s: float = PATIENCE_S) -> None:
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.005)

@@ -12,6 +12,7 @@ from time import monotonic
 
 import pytest
 from msgspec.structs import asdict
+from stopwatch import PATIENCE_S
 from wire import Wire, chat
 
 from tornado_frontdoor.core.decisions import Outcome
@@ -33,7 +34,7 @@ def pipe_that_nobody_reads(path: Path) -> Iterator[int]:
         os.close(reader)
 
 
-def drained(reader: int, until: bytes, within_s: float = 10) -> bytes:
+def drained(reader: int, until: bytes, within_s: float = PATIENCE_S) -> bytes:
     """Read until some bytes have come."""
     data, give_up_s = b"", monotonic() + within_s
     while until not in data:

@@ -11,6 +11,7 @@ from typing import Any
 import openai
 import pytest
 from doorway import CHAT, Doorway, doorway
+from stopwatch import PATIENCE_S
 from wire import chat
 
 from simulator.standin.server import StandIn, StandInOptions
@@ -39,7 +40,7 @@ class Pair:
         """Return the state of both, by the status."""
         return [replica["state"] for replica in (await self.status())["replicas"]]
 
-    async def until_states(self, *states: str, within_s: float = 5.0) -> None:
+    async def until_states(self, *states: str, within_s: float = PATIENCE_S) -> None:
         """Wait until the status says so."""
         async with asyncio.timeout(within_s):
             while await self.states() != list(states):  # noqa: ASYNC110 - it has no event

@@ -6,9 +6,7 @@ import json
 import socket
 from typing import Any, NamedTuple
 
-from stopwatch import Stopwatch
-
-PATIENCE_S = 15.0
+from stopwatch import PATIENCE_S, Stopwatch
 
 
 class Cut(Exception):  # noqa: N818 - what happened to an answer
