@@ -61,6 +61,17 @@ def access_log(folder, name):
     (folder / name).write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
 
 
+def benchmark(folder, name):
+    names = ("input_toks", "output_toks", "scheduled_ts", "first_token_ts", "last_token_ts")
+    lines = []
+    for at in range(120):
+        prompt, output = 50 + at % 9 * 100, 20 + at % 7 * 10
+        first_s = at + 0.05 + 0.0002 * prompt
+        row = (prompt, output, float(at), first_s, first_s + 0.02 * (output - 1))
+        lines.append(json.dumps(dict(zip(names, row, strict=True))))
+    (folder / name).write_text("\n".join(lines), encoding="utf-8")
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Go to a folder that has the files of which the documentation speaks."""
@@ -74,6 +85,7 @@ def folder(tmp_path, monkeypatch):
         "yesterday.log",
     ):
         access_log(tmp_path, name)
+    benchmark(tmp_path, "RESULT")
     for name in ("my.toml", "conf/frontdoor.toml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(CONFIG, encoding="utf-8")
