@@ -58,7 +58,7 @@ def test_an_address_with_a_port_that_is_none_is_told(
 def test_an_address_that_is_none_is_told(
     capsys: pytest.CaptureFixture[str], command: str, url: str
 ) -> None:
-    assert "must be http://HOST:PORT, not " in fault(capsys, *command.split(), url)
+    assert f": {url or 'it'}: " in fault(capsys, *command.split(), url)
 
 
 def test_an_address_of_the_environment_is_named_as_such(
@@ -66,8 +66,8 @@ def test_an_address_of_the_environment_is_named_as_such(
 ) -> None:
     monkeypatch.setenv("FRONTDOOR_ADMIN", "http://h:99999")
     monkeypatch.setenv("FRONTDOOR_URL", "http://h:99999")
-    assert "$FRONTDOOR_ADMIN must be" in fault(capsys, "status")
-    assert "$FRONTDOOR_URL must be" in fault(capsys, "ask", "m", "t")
+    assert "$FRONTDOOR_ADMIN: http://h:99999: must have a port" in fault(capsys, "status")
+    assert "$FRONTDOOR_URL: http://h:99999: must have a port" in fault(capsys, "ask", "m", "t")
 
 
 @pytest.mark.parametrize(

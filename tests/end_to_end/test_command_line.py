@@ -104,7 +104,7 @@ def test_wrong_usage_is_said_in_a_few_lines_with_code_2(arguments: list[str]) ->
         (["pin", "text", "--until", ""], "frontdoor pin: the time '' must be of the form 18:00"),
         (["simulate", "--cap", "6"], "\nTry: frontdoor simulate --help\n"),
         ([], "\n  calibrate "),
-        (["status", "--admin", "x"], "--admin must be http://HOST:PORT, not x\n"),
+        (["status", "--admin", "x"], "--admin: x: must be http://HOST:PORT or https://HOST:PORT\n"),
     ],
 )
 def test_wrong_usage_is_told_by_what_was_typed(arguments: list[str], told: str) -> None:

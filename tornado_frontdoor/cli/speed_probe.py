@@ -30,7 +30,8 @@ from simulator.traffic.engine_details import EngineDetails
 from simulator.traffic.service_profiles import ServiceProfile
 from simulator.traffic.tables import TraceError
 from tornado_frontdoor.cli.engine_survey import MOST_BYTES, Unasked, survey
-from tornado_frontdoor.cli.straight import STRAIGHT, base_of
+from tornado_frontdoor.cli.straight import STRAIGHT
+from tornado_frontdoor.config.address import normalised_url
 
 LEVELS = (1, 2, 4, 8)
 LONGEST_S = 3600.0
@@ -55,7 +56,7 @@ class ProbeCall(NamedTuple):
 def run(given: Mapping[str, Any]) -> int:
     """Measure, fit and print; raises UsageError."""
     options = OptionParser(given)
-    url = options.take("--probe", lambda text: base_of(text, "it"), "")
+    url = options.take("--probe", normalised_url, "")
     seconds = options.take("--seconds", parsers.up_to(LONGEST_S, parsers.above(0)), WHOLE_S)
     options.done()
     try:

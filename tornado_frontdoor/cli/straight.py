@@ -32,7 +32,7 @@ def base_of(url: str, option: str) -> str:
     try:
         return normalised_url(url)
     except ValueError as error:
-        raise ValueError(f"{option} must be http://HOST:PORT, not {url!r}: it {error}") from error
+        raise ValueError(f"{option}: {url or 'it'}: {error}") from error
 
 
 def straight_with(context: SSLContext) -> OpenerDirector:
