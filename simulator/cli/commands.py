@@ -321,6 +321,10 @@ def _validate_page(found: list[Finding]) -> None:
     console.print(f"{len(found)} values: {verdict}.", highlight=False)
 
 
+VARIES = 0.05
+"""A deviation of the speed from which on it is told."""
+
+
 def _calibrate_page(fit: Fit, out: str | None) -> None:
     console = Console()
     table = Table(show_header=False, show_edge=False)
@@ -336,6 +340,11 @@ def _calibrate_page(fit: Fit, out: str | None) -> None:
         print(
             "How speed falls with the batch is not known well: predictions are as wide. A log of "
             "another cap, given together with this one, tells most."
+        )
+    if (pace := fit.profile.pace).deviation > VARIES:
+        print(
+            f"Its speed varied by itself, by {pace.deviation:.0%} from one {pace.time_s:.3g} s to "
+            "the next: predictions are as wide. Log where it has its machine to itself."
         )
     if fit.facts.get("in_service_min", 1.0) > 2:
         fewest = fit.facts["in_service_min"]

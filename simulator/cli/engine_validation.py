@@ -94,16 +94,7 @@ def _compared(fit: Fit, test: EngineTest, plan: Plan) -> list[EngineValue]:
     rows = log.rows._replace(service_s=None)
     if isinstance(fit.profile, MeasuredSeconds):
         rows = rows._replace(prompt=None, output=None)
-        profile = fit.profile
-        service = Service(
-            seconds=profile.seconds,
-            slowdown=profile.slowdown,
-            slowdown_error=profile.slowdown_error,
-            fitted_batch=profile.in_service_mean,
-        )
-    else:
-        service = Service(profile=fit.profile)
-    return check_log(service, log, rows, test.limits, test.slots, plan)
+    return check_log(Service.of(fit.profile), log, rows, test.limits, test.slots, plan)
 
 
 def _page(found: Sequence[EngineValue], test: EngineTest, fit: Fit) -> None:

@@ -13,7 +13,6 @@ from simulator.traffic.engine_details import EngineDetails, PrefixCache, Specula
 from simulator.traffic.service import Rows, Service
 from simulator.traffic.service_profiles import (
     PROFILES,
-    MeasuredSeconds,
     ServiceProfile,
     read_profile,
 )
@@ -143,19 +142,7 @@ def _service_law(text: str) -> Service:
         return Service(profile=PROFILES[name])
     if not Path(name).exists():
         raise ValueError(f"{name!r} is not a file and not one of {', '.join(PROFILES)}, hold-2s")
-    profile = read_profile(Path(name))
-    if isinstance(profile, MeasuredSeconds):
-        return Service(
-            seconds=profile.seconds,
-            slowdown=profile.slowdown,
-            source=profile.source,
-            slowdown_error=profile.slowdown_error,
-            slowdown_draws=profile.slowdown_draws,
-            level_error=profile.seconds_error,
-            fitted_batch=profile.in_service_mean,
-            seen_batch=profile.seen_batch,
-        )
-    return Service(profile=profile, seen_batch=profile.seen_batch)
+    return Service.of(read_profile(Path(name)))
 
 
 def _tokens(text: str) -> Distribution:

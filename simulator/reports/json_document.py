@@ -20,7 +20,7 @@ from simulator.study.statistics import Estimate
 from simulator.study.sweep import Choice, Point
 from simulator.traffic.distributions import Distribution
 from simulator.traffic.service import Service
-from simulator.traffic.service_profiles import CHUNK_TOKENS, details_document
+from simulator.traffic.service_profiles import CHUNK_TOKENS
 
 LISTED = (
     *("rejected_share", "timed_out_share", "served_share", "lost_share", "goodput_per_s"),
@@ -87,7 +87,8 @@ def parameters(scenario: Scenario, traffic: Mapping[str, object]) -> dict[str, o
         used["profile_source"] = profile.source
         if profile.chunk_tokens != CHUNK_TOKENS:
             used["max_num_batched_tokens"] = profile.chunk_tokens
-        used |= details_document(profile.details)
+        used |= profile.details.document
+    used |= service.pace.document
     if service.source:
         used["profile_source"] = service.source
     return used

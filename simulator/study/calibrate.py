@@ -19,9 +19,11 @@ from scipy.special import ndtri
 
 from simulator.study.occupancy import Occupancy
 from simulator.study.token_fit import fit_together
+from simulator.study.variation import Times, Variation, variation_of
 from simulator.traffic.access_log import AccessLog, read_access_log
 from simulator.traffic.benchmarks import Timings, read_benchmark
 from simulator.traffic.distributions import Floats, empirical
+from simulator.traffic.pace import Pace
 from simulator.traffic.service_profiles import MeasuredSeconds, ServiceProfile
 from simulator.traffic.tables import TraceError
 
@@ -32,6 +34,8 @@ FEWEST = 20
 HIGHEST_SLOWDOWN = 4.0
 TRIED = np.concatenate([np.linspace(0.0, 0.5, 21), np.geomspace(0.55, HIGHEST_SLOWDOWN, 11)])
 DRAWS = 40
+ROUNDED_S = 0.002
+"""A log's instants are rounded: who begins that soon before an end took over its slot."""
 BLOCKS = 20
 """In which a log's requests are taken for independent: each is longer than a busy time."""
 
@@ -80,6 +84,9 @@ class SecondsFit:
     slowdown: float
     error: float
     """Standard error."""
+    level_error: float
+    """Standard error of what requests take in a run of its own, as a share of it."""
+    pace: Pace
     draws: tuple[float, ...]
     """Slowdowns that the logs leave open, evenly spread over what they may be, in order."""
     batch_mean: float
@@ -99,13 +106,26 @@ def fit_company(logs: Sequence[AccessLog], source: str) -> SecondsFit:
     served = sum(int(span.ran.sum()) for span in spans)
     if served < FEWEST:
         raise TraceError(f"{source}: {served} requests were served; a fit needs {FEWEST}")
+    begins = [span.begins[span.ran] for span in spans]
+    times = Times.of(begins)
     met = np.concatenate([span.met for span in spans])
     met = met - met.mean()
+    ones = np.ones_like(met)
+
+    def work_at(slowdown: float) -> Floats:
+        return np.concatenate([span.work(slowdown) for span in spans])
+
+    rough = work_at(_root(lambda at: float(met @ work_at(at))))
+    scale = np.full_like(met, rough.mean())
+    varies = variation_of(rough, np.column_stack([ones, met]), scale, begins).typical
 
     def moments(slowdown: float) -> tuple[float, float]:
-        work = np.concatenate([span.work(slowdown) for span in spans])
-        products = (work - work.mean()) * met
-        return float(products.mean()), _error_of_mean(products)
+        columns = np.column_stack([ones, met, work_at(slowdown)])
+        one, beside, work = varies.whitened(columns, scale, times).T
+        beside, work = (
+            each - one * float(one @ each) / float(one @ one) for each in (beside, work)
+        )
+        return float((beside * work).mean()), _error_of_mean(beside * work)
 
     slowdown = _root(lambda at: moments(at)[0])
     step = max(0.01 * slowdown, 1e-3)
@@ -115,11 +135,20 @@ def fit_company(logs: Sequence[AccessLog], source: str) -> SecondsFit:
     return SecondsFit(
         slowdown,
         min(error, HIGHEST_SLOWDOWN),
+        _level_error(varies, scale, times),
+        times.pace(varies, begins),
         _left_open(moments),
         float(company.mean()),
         float(company.max()),
         tuple(span.alone(slowdown) for span in spans),
     )
+
+
+def _level_error(varies: Variation, scale: Floats, times: Times) -> float:
+    """Return the standard error of the level of another run: that of the fit, and its own."""
+    (column,) = varies.whitened(scale[:, None], scale, times).T
+    fitted = varies.noise**2 / max(1e-12, float(column @ column))
+    return float(np.sqrt(fitted + varies.of_logs**2))
 
 
 def _left_open(moments: Callable[[float], tuple[float, float]]) -> tuple[float, ...]:
@@ -186,7 +215,7 @@ class _Spans:
 
     @property
     def met(self) -> Floats:
-        return self.occupancy.at(self.begins[self.ran])
+        return np.maximum(1.0, self.occupancy.at(self.begins[self.ran] + ROUNDED_S))
 
     @property
     def company(self) -> Floats:
@@ -237,9 +266,10 @@ def _fit_seconds(logs: Sequence[AccessLog], name: str, source: str) -> Fit:
         slowdown=fit.slowdown,
         slowdown_error=fit.error,
         slowdown_draws=fit.draws,
-        seconds_error=_error_of_mean(alone) / float(alone.mean()) if alone.any() else 0.0,
+        seconds_error=fit.level_error,
         in_service_mean=fit.batch_mean,
         seen_batch=fit.batch_max,
+        pace=fit.pace,
     )
     return Fit(profile, facts)
 
@@ -296,5 +326,6 @@ def fit_benchmarks(timings: Sequence[Timings], name: str, source: str) -> Fit:
         prompt_overhead_s=fit.prompt_overhead_s,
         draws=fit.draws,
         seen_batch=most,
+        pace=fit.pace,
     )
     return Fit(profile, facts)

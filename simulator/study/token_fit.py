@@ -8,7 +8,8 @@ Rule 1: others' prompts slow decoding down, and decoding slows prompts down. So 
                           + the iterations that these took, and its own, at the batch's speed
 Rule 2: costs are not negative (non-negative least squares); the batch is who decoded meanwhile.
 Rule 3: growth is a line, or a power of the batch where that explains the log clearly better.
-Rule 4: how sure the costs are comes from fits to the log's requests drawn anew.
+Rule 4: how sure the costs are comes from fits to the log's times drawn anew, as fast as the engine
+        may have been then (`variation`); a run that is foretold varies in the same way.
 """
 
 from collections.abc import Sequence
@@ -20,9 +21,11 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from simulator.study.occupancy import Occupancy
+from simulator.study.variation import Posterior, Times, Variation, variation_of
 from simulator.traffic.benchmarks import Timings
 from simulator.traffic.distributions import Floats
-from simulator.traffic.service_profiles import CHUNK_TOKENS, TokenTimes
+from simulator.traffic.pace import Pace
+from simulator.traffic.service_profiles import CHUNK_TOKENS, Draw, TokenTimes
 
 POWERS = np.arange(0.0, 1.01, 0.02)
 FIRST_TOKENS_WEIGH = 0.02
@@ -34,7 +37,7 @@ explains the log best is taken."""
 CLEARLY = 1.5
 """A power must explain so much more than a line: near each other, the line foretells better."""
 REDRAWN = 40
-"""Fits to requests drawn anew: enough for a deviation that is 10 % right."""
+"""Fits to times drawn anew: enough for a deviation that is 10 % right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +47,11 @@ class TokenFit:
     token: TokenTimes
     prompt_token_s: float
     prompt_overhead_s: float
-    draws: tuple[tuple[float, float, float, float, float], ...]
-    """The same from redrawn requests: first, growth, power, prompt token, overhead."""
+    draws: tuple[Draw, ...]
+    """The same from redrawn times: first, growth, power, prompt token, overhead."""
     decode_error: float
     """Median relative error of the decode times."""
+    pace: Pace
     batch: tuple[float, float, float]
     """Least, mean and largest number that decoded together."""
 
@@ -75,31 +79,42 @@ class _Equations(NamedTuple):
         """The others that decoded as the first token was made."""
         return np.where(self.chunks > 0, self.batch_before, 0.0)
 
-    def line_costs(self) -> Floats:
-        """Return first, growth, prompt token and overhead."""
-        return self._solved(
-            (self.tokens, self.tokens * (self.batch - 1)),
-            (self.chunks + 1, self.chunks * (self.batch_before - 1) + self.met),
-        )
+    def costs(self, power: float | None, varies: "_Varies | None" = None) -> Floats:
+        """Return first, growth (of a line), prompt token and overhead.
 
-    def power_costs(self, power: float) -> Floats:
-        """Return first, prompt token and overhead, where a token costs `first` x batch^power."""
-        return self._solved(
-            (self.tokens * self.batch**power,),
-            (self.chunks * self.batch_before**power + (self.met + 1) ** power,),
-        )
-
-    def _solved(self, decoding: tuple[Floats, ...], reading: tuple[Floats, ...]) -> Floats:
-        upper = np.column_stack([*decoding, self.prompt_meanwhile, self.prompts_meanwhile])
-        lower = np.column_stack([*reading, self.prompt_before, self.prompts_before])
+        With a power, a token costs `first` x batch^power.
+        """
+        decoding, reading = self._columns(power)
         above = 1 / max(1e-12, float(np.sqrt(np.mean(self.took_s**2))))
         below = FIRST_TOKENS_WEIGH / max(1e-12, float(np.sqrt(np.mean(self.first_s**2))))
-        matrix = np.vstack([upper * above, lower * below])
-        target = np.concatenate([self.took_s * above, self.first_s * below])
+        rows = np.column_stack([decoding, self.took_s])
+        if varies is not None:
+            rows = varies.whitened(self, rows)
+        matrix = np.vstack([rows[:, :-1] * above, reading * below])
+        target = np.concatenate([rows[:, -1] * above, self.first_s * below])
         scale = np.maximum(np.linalg.norm(matrix, axis=0), 1e-300)
         costs, _ = nnls(matrix / scale, target)
         solved: Floats = costs / scale
         return solved
+
+    def _columns(self, power: float | None) -> tuple[Floats, Floats]:
+        """Return what decode times and first tokens are made of, a column for each cost."""
+        decoding: tuple[Floats, ...]
+        reading: tuple[Floats, ...]
+        if power is None:
+            decoding = (self.tokens, self.tokens * (self.batch - 1))
+            reading = (self.chunks + 1, self.chunks * (self.batch_before - 1) + self.met)
+        else:
+            decoding = (self.tokens * self.batch**power,)
+            reading = (self.chunks * self.batch_before**power + (self.met + 1) ** power,)
+        return (
+            np.column_stack([*decoding, self.prompt_meanwhile, self.prompts_meanwhile]),
+            np.column_stack([*reading, self.prompt_before, self.prompts_before]),
+        )
+
+    def slower(self, factor: Floats) -> "_Equations":
+        """Return the same of an engine that took so many times as long."""
+        return self._replace(took_s=self.took_s * factor, first_s=self.first_s * factor)
 
     def decode_s(self, costs: Floats, power: float | None) -> Floats:
         """Return the decode times that these costs would make."""
@@ -112,12 +127,18 @@ class _Equations(NamedTuple):
         )
         return modelled
 
+    def variation(self, costs: Floats, power: float | None, begins: Sequence[Floats]) -> Posterior:
+        """Return how the speed varies beside what costs and requests explain."""
+        decoding, _ = self._columns(power)
+        modelled = self.decode_s(costs, power)
+        return variation_of(self.took_s, decoding[:, costs > 0], modelled, begins)
+
     def misfit(self, costs: Floats, power: float | None) -> float:
         """Return the mean square of what the decode times are off."""
         return float(np.mean((self.decode_s(costs, power) - self.took_s) ** 2))
 
 
-def _named(costs: Floats, power: float | None) -> tuple[float, float, float, float, float]:
+def _named(costs: Floats, power: float | None) -> Draw:
     growth = float(costs[1]) if power is None else 0.0
     first, prompt_s, overhead_s = (float(costs[at]) for at in (0, -2, -1))
     return max(first, 1e-9), growth, power or 0.0, prompt_s, overhead_s
@@ -176,28 +197,56 @@ def _equations(log: Timings, share: float) -> _Equations:
     )
 
 
+class _Varies(NamedTuple):
+    """How the engine's speed varies, and which requests share what."""
+
+    by: Variation
+    costs: Floats
+    power: float | None
+    times: Times
+
+    def whitened(self, equations: _Equations, rows: Floats) -> Floats:
+        """Return columns of the decode times, rid of what requests have in common."""
+        return self.by.whitened(rows, equations.decode_s(self.costs, self.power), self.times)
+
+
 def fit_together(logs: Sequence[Timings]) -> TokenFit:
     """Return the costs that explain all logs at once."""
     shares = (_together(logs, share) for share in WHILE_READING)
-    whole = min(shares, key=lambda each: each.misfit(each.line_costs(), None))
-    power = min(POWERS, key=lambda each: whole.misfit(whole.power_costs(float(each)), float(each)))
-    line, curve = whole.line_costs(), whole.power_costs(float(power))
-    by_line = whole.misfit(line, None) <= CLEARLY * whole.misfit(curve, float(power))
-    rng = np.random.default_rng(1)
-    draws = []
-    for _ in range(REDRAWN):
-        drawn = whole.taken(rng.integers(0, len(whole.tokens), len(whole.tokens)))
-        costs = drawn.line_costs() if by_line else drawn.power_costs(float(power))
-        draws.append(_named(costs, None if by_line else float(power)))
-    first, growth, exponent, prompt_s, overhead_s = _named(
-        line if by_line else curve, None if by_line else float(power)
+    whole = min(shares, key=lambda each: each.misfit(each.costs(None), None))
+    power: float | None = min(
+        map(float, POWERS), key=lambda each: whole.misfit(whole.costs(each), each)
     )
-    modelled = whole.decode_s(line if by_line else curve, None if by_line else float(power))
+    curve = whole.misfit(whole.costs(power), power)
+    if whole.misfit(whole.costs(None), None) <= CLEARLY * curve:
+        power = None
+    rough, begins = whole.costs(power), [log.first_s for log in logs]
+    posterior, times = whole.variation(rough, power, begins), Times.of(begins)
+    costs = whole.costs(power, _Varies(posterior.typical, rough, power, times))
+    rng = np.random.default_rng(1)
+    draws = (
+        _drawn(whole, posterior, _Varies(posterior.typical, costs, power, times), rng)
+        for _ in range(REDRAWN)
+    )
+    first, growth, exponent, prompt_s, overhead_s = _named(costs, power)
+    modelled = whole.decode_s(costs, power)
     return TokenFit(
         TokenTimes(first_s=first, per_sequence_s=growth, power=exponent),
         prompt_s,
         overhead_s,
         tuple(draws),
         float(np.median(np.abs(modelled - whole.took_s) / np.maximum(whole.took_s, 1e-9))),
+        times.pace(posterior.typical, begins),
         (float(whole.batch.min()), float(whole.batch.mean()), float(whole.batch.max())),
     )
+
+
+def _drawn(
+    whole: _Equations, posterior: Posterior, fitted: _Varies, rng: np.random.Generator
+) -> Draw:
+    """Return the costs of another run, fitted to what the logs might have been."""
+    by, times = posterior.drawn(rng), fitted.times
+    index = rng.integers(0, len(whole.tokens), len(whole.tokens))
+    drawn = whole.taken(index).slower(by.drawn(rng, times)[times.of_request[index]])
+    costs = drawn.costs(fitted.power, fitted._replace(by=by, times=times.taken(index)))
+    return _named(costs * np.exp(by.of_logs * rng.standard_normal()), fitted.power)

@@ -126,6 +126,20 @@ class EngineDetails:
             tokens=self.kv_tokens, block_tokens=self.kv_block_tokens, keeps=self.prefix_caching
         )
 
+    @property
+    def document(self) -> dict[str, object]:
+        """Their keys in a profile's file; none where it does nothing besides."""
+        document: dict[str, object] = {}
+        if self.paged:
+            document |= {"kv_tokens": self.kv_tokens, "kv_block_tokens": self.kv_block_tokens}
+            document["prefix_caching"] = self.prefix_caching
+        if (prefix := self.prefix) is not None:
+            document |= {"continued_share": prefix.continued, "cached_share": prefix.cached}
+        if (speculation := self.speculation) is not None:
+            document |= {"draft_tokens": speculation.drafts, "acceptance": speculation.acceptance}
+            document["acceptance_deviation"] = speculation.deviation
+        return document
+
 
 PLAIN = EngineDetails()
 

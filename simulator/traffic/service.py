@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from simulator.traffic.distributions import Distribution, Floats
-from simulator.traffic.service_profiles import ServiceProfile
+from simulator.traffic.pace import STEADY, Pace
+from simulator.traffic.service_profiles import MeasuredSeconds, ServiceProfile
 from simulator.traffic.streams import Purpose, Streams
 
 
@@ -78,27 +79,51 @@ class Service:
     fitted_batch: float = 1.0
     """The mean number together in the log that `slowdown` was fitted to."""
     level_error: float = 0.0
-    """Standard error of the seconds that requests took in that log, as a share of them."""
+    """Standard error of the seconds that requests take in another run, as a share of them."""
+    pace: Pace = STEADY
+    """How its speed varies within a run."""
+
+    @classmethod
+    def of(cls, profile: ServiceProfile | MeasuredSeconds) -> "Service":
+        """Return the service of a profile, as unsure as that is."""
+        if isinstance(profile, ServiceProfile):
+            return cls(profile=profile, seen_batch=profile.seen_batch, pace=profile.pace)
+        return cls(
+            seconds=profile.seconds,
+            slowdown=profile.slowdown,
+            source=profile.source,
+            slowdown_error=profile.slowdown_error,
+            slowdown_draws=profile.slowdown_draws,
+            level_error=profile.seconds_error,
+            fitted_batch=profile.in_service_mean,
+            seen_batch=profile.seen_batch,
+            pace=profile.pace,
+        )
 
     @property
     def uncertain(self) -> bool:
         """Whether the engine's speed is known with an error, and each replication draws its own."""
         draws = self.profile is not None and self.profile.draws
-        return self.slowdown_error > 0 or self.level_error > 0 or bool(draws)
+        unsure = self.slowdown_error > 0 or self.level_error > 0 or bool(draws)
+        return unsure or self.pace.deviation > 0
 
     def drawn(self, streams: Streams) -> "Service":
         """Return the service of one replication: as fast as the log leaves it open."""
         if not self.uncertain:
             return self
+        pace = self.pace.drawn(streams.of(Purpose.PACE))
         if self.profile is not None:
-            return replace(self, profile=self.profile.drawn(streams.turn(Purpose.MODEL)))
+            profile = self.profile.drawn(streams.turn(Purpose.MODEL))
+            return replace(self, profile=profile, pace=pace)
         growth, level = streams.spread(Purpose.MODEL)
         slowdown = self._slowdown_at(growth)
         # At the log's own batch requests take what they took, whatever the slowdown.
         others = self.fitted_batch - 1
         factor = (1 + self.slowdown * others) / (1 + slowdown * others)
         factor *= exp(self.level_error * float(ndtri(level)))
-        return replace(self.slower(factor), slowdown=slowdown, slowdown_error=0.0, level_error=0.0)
+        return replace(
+            self.slower(factor), slowdown=slowdown, slowdown_error=0.0, level_error=0.0, pace=pace
+        )
 
     def _slowdown_at(self, share: float) -> float:
         """Return the slowdown that is too large with this chance."""
@@ -141,6 +166,11 @@ class Service:
 
     def sized(self, rows: Rows, work: np.random.Generator, prompts: np.random.Generator) -> Sized:
         """Return the rows with the work of each."""
+        if self.pace.slower:
+            slower = self.pace.at(rows.at_s)
+            sized = replace(self, pace=STEADY).sized(rows, work, prompts)
+            prompt = None if sized.prompt is None else sized.prompt * slower
+            return sized._replace(work=sized.work * slower, prompt=prompt)
         count = len(rows.at_s)
         if self.seconds is not None:
             return _sized(rows, self.seconds.draw(work, count))

@@ -20,6 +20,7 @@ from simulator.traffic.engine_details import (
     PrefixCache,
     Speculation,
 )
+from simulator.traffic.pace import STEADY, Pace
 
 CHUNK_TOKENS = 2048
 """Prompt tokens in one iteration: vLLM's `max_num_batched_tokens` where nothing is said."""
@@ -67,6 +68,8 @@ class ServiceProfile:
     """The largest number together in the log; above it the profile is a guess."""
     details: EngineDetails = PLAIN
     """What it does besides."""
+    pace: Pace = STEADY
+    """How it varies within a run."""
 
     def drawn(self, number: int) -> "ServiceProfile":
         """Return one of the profiles that the log leaves open."""
@@ -121,6 +124,8 @@ class MeasuredSeconds:
     """The largest number together in the log."""
     slowdown: float = 0.0
     """n requests together run at 1 / (1 + slowdown (n - 1)) of the speed of one."""
+    pace: Pace = STEADY
+    """How the speed varies within a run."""
 
 
 PROFILES: dict[str, ServiceProfile] = {
@@ -172,6 +177,9 @@ def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
         raise ValueError(f"{path} is nested too deeply to be a profile") from None
     if not isinstance(document, dict):
         raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004 - a fault of the file
+    for key, other in _PAIRS:
+        if key in document and other not in document:
+            raise ValueError(f"{path}: {key} goes with {other} only")
     if "seconds" in document:
         return _measured(document, path)
     unknown = sorted(set(document) - set(_KEYS) - {"name", "source", "draws", "prefix_caching"})
@@ -191,7 +199,13 @@ def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
         draws=_draws(document, path),
         seen_batch=_number(document, "seen_batch", path) or inf,
         details=_details(document, path),
+        pace=_pace(document, path),
     )
+
+
+def _pace(document: Mapping[str, Any], path: Path) -> Pace:
+    time_s = _number(document, "speed_time_s", path) or inf
+    return Pace(deviation=_number(document, "speed_deviation", path), time_s=time_s)
 
 
 def _details(document: Mapping[str, Any], path: Path) -> EngineDetails:
@@ -205,9 +219,6 @@ def _details(document: Mapping[str, Any], path: Path) -> EngineDetails:
             *("draft_tokens", "acceptance", "acceptance_deviation"),
         )
     )
-    for key, other in _PAIRS:
-        if key in document and other not in document:
-            raise ValueError(f"{path}: {key} goes with {other} only")
     try:
         return EngineDetails(
             kv_tokens=_number(document, "kv_tokens", path) or inf,
@@ -244,6 +255,8 @@ _KEYS: dict[str, float | None] = {
     "prompt_overhead_s": 0.0,
     "chunk_tokens": CHUNK_TOKENS,
     "seen_batch": 0.0,
+    "speed_deviation": 0.0,
+    "speed_time_s": 0.0,
     "slowdown_error": 0.0,
     "slowdown_draws": 0.0,
     "seconds_error": 0.0,
@@ -265,6 +278,8 @@ _PAIRS = (
     ("draft_tokens", "acceptance"),
     ("acceptance", "draft_tokens"),
     ("acceptance_deviation", "draft_tokens"),
+    ("speed_deviation", "speed_time_s"),
+    ("speed_time_s", "speed_deviation"),
 )
 """Keys that mean nothing without another."""
 LEAST_TOKEN_S = 1e-12
@@ -277,6 +292,8 @@ _MOST = {
     "prompt_overhead_s": 1e6,
     "chunk_tokens": 1e9,
     "seen_batch": 1e6,
+    "speed_deviation": 100.0,
+    "speed_time_s": 1e9,
     "slowdown_error": 1e4,
     "slowdown_draws": 1e4,
     "seconds_error": 1.0,
@@ -316,6 +333,7 @@ def _measured(document: Mapping[str, Any], path: Path) -> MeasuredSeconds:
         seconds_error=_number(document, "seconds_error", path),
         in_service_mean=max(1.0, _number(document, "in_service_mean", path)),
         seen_batch=_number(document, "seen_batch", path) or inf,
+        pace=_pace(document, path),
     )
 
 
@@ -341,6 +359,7 @@ def profile_document(profile: ServiceProfile | MeasuredSeconds) -> dict[str, obj
             "seconds_error": profile.seconds_error,
             "in_service_mean": profile.in_service_mean,
             "seen_batch": _seen(profile.seen_batch),
+            **profile.pace.document,
         }
     return {
         "name": profile.name,
@@ -353,22 +372,9 @@ def profile_document(profile: ServiceProfile | MeasuredSeconds) -> dict[str, obj
         "chunk_tokens": profile.chunk_tokens,
         "seen_batch": _seen(profile.seen_batch),
         "draws": [dict(zip(_DRAWN, draw, strict=True)) for draw in profile.draws],
-        **details_document(profile.details),
+        **profile.pace.document,
+        **profile.details.document,
     }
-
-
-def details_document(details: EngineDetails) -> dict[str, object]:
-    """Return the keys of what an engine does besides; none where it does nothing."""
-    document: dict[str, object] = {}
-    if details.paged:
-        document |= {"kv_tokens": details.kv_tokens, "kv_block_tokens": details.kv_block_tokens}
-        document["prefix_caching"] = details.prefix_caching
-    if (prefix := details.prefix) is not None:
-        document |= {"continued_share": prefix.continued, "cached_share": prefix.cached}
-    if (speculation := details.speculation) is not None:
-        document |= {"draft_tokens": speculation.drafts, "acceptance": speculation.acceptance}
-        document["acceptance_deviation"] = speculation.deviation
-    return document
 
 
 def _seen(batch: float) -> float:

@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     THINKING = 6
     PACING = 7
     MODEL = 9
+    PACE = 10
     LATE = 8
     """Key of the numbers that `laws.unit` gives: retries, picks, hang-ups."""
 

@@ -57,18 +57,47 @@ def test_log_says_of_itself_what_happened(tmp_path):
         assert observed[name] == pytest.approx(truth[name], abs=2e-6), name
 
 
-def test_replay_before_the_same_limits_tells_what_happened(tmp_path):
+def replayed(path, cap, timeout_s=3.0, replications=4):
+    """What `replay` says of a log before a cap, and of the log itself."""
     from simulator.cli.options import replay_of
 
-    world = scene(timeout_s=3.0, arrivals=Renewal(rate=3.6), requests=3000, warmup=0)
-    path, records = logged(tmp_path, world)
-    given = {"LOG": str(path), "--cap": "6,12", "--queue": "8", "--timeout": "3", "--reps": "6"}
+    given = {"LOG": str(path), "--cap": str(cap), "--queue": "8", "--timeout": str(timeout_s)}
     command = replay_of({**given, "--jobs": "1"})
-    same, wider = (result_of(point, replications=6) for point in command.scenarios)
+    (point,) = command.scenarios
+    return result_of(point, replications=replications), observed_metrics(command.log)
+
+
+ENDS = ("served_share", "rejected_share", "timed_out_share", "left_share", "lost_share")
+
+
+@pytest.mark.parametrize("slowdown", [0.0, 0.15])
+@pytest.mark.parametrize("leaving", [{}, {"patience": Distribution("exp", 4.0), "hang_up": 0.1}])
+def test_replay_before_the_same_limits_tells_what_happened(tmp_path, slowdown, leaving):
+    """Those who leave the queue are lost, those who leave their slot are not: in both rows."""
+    engine = Service(seconds=Distribution("lognormal", 2.0, 0.7), slowdown=slowdown)
+    rate = 3.4 / (1 + 5 * slowdown)
+    world = scene(timeout_s=3.0, service=engine, arrivals=Renewal(rate=rate), **leaving)
+    path, _ = logged(tmp_path, replace(world, requests=1500, warmup=0))
+    made, observed = replayed(path, 6)
+    for name in ENDS:
+        assert made.estimate(name).mean == pytest.approx(observed[name], abs=0.01), name
+    for name in ("wait_p50_s", "wait_p95_s", "latency_p50_s", "latency_p95_s"):
+        assert made.estimate(name).mean == pytest.approx(observed[name], rel=0.05, abs=0.05), name
+
+
+@pytest.mark.parametrize("kind", ["gone", "refused"])
+def test_each_line_of_a_log_is_in_one_end_only(tmp_path, kind):
+    leaving = {"patience": Distribution("exp", 1.0)} if kind == "gone" else {}
+    world = scene(timeout_s=3.0, arrivals=Renewal(rate=4.5), requests=600, warmup=0, **leaving)
+    path, records = logged(tmp_path, world)
+    made, observed = replayed(path, 6, replications=2)
     truth = records.metrics()
-    assert same.estimate("lost_share").mean == pytest.approx(truth["lost_share"], abs=0.01)
-    assert same.estimate("wait_mean_s").mean == pytest.approx(truth["wait_mean_s"], rel=0.03)
-    assert wider.estimate("lost_share").mean < 0.6 * truth["lost_share"]
+    for name in ENDS:
+        assert observed[name] == pytest.approx(truth[name], abs=1e-9), name
+    for values in (observed, {name: made.estimate(name).mean for name in ENDS}):
+        assert sum(values[name] for name in ENDS[:4]) == pytest.approx(1.0)
+        assert sum(values[name] for name in ENDS[1:4]) == pytest.approx(values["lost_share"])
+    assert observed["left_share" if kind == "gone" else "timed_out_share"] > 0.05
 
 
 def test_company_is_the_mean_number_in_service_meanwhile():
@@ -148,19 +177,21 @@ def test_vague_slowdown_makes_wide_intervals(tmp_path):
     assert set(estimate_document(sure.estimate("wait_p95_s"))) == {"mean", "ci95"}
 
 
-def test_replay_at_another_cap_is_another_speed(tmp_path):
-    from simulator.cli.options import replay_of
-
+@pytest.mark.parametrize("cap", [2, 6])
+def test_replay_at_another_cap_is_another_speed(tmp_path, cap):
+    """Were seconds as recorded, cap 2 would lose nearly twice as many as it does."""
     service = Service(seconds=Distribution("lognormal", 2.0, 0.5), slowdown=0.15)
-    world = scene(cap=4, timeout_s=20.0, service=service, arrivals=Renewal(rate=1.3))
-    path, _ = logged(tmp_path, replace(world, requests=4000, warmup=0))
-    given = {"LOG": str(path), "--cap": "6", "--queue": "8", "--timeout": "20", "--jobs": "1"}
-    (point,) = replay_of(given).scenarios
-    assert point.service.slowdown == pytest.approx(0.15, abs=3 * point.service.slowdown_error)
-    predicted = result_of(point, replications=6)
-    truth = result_of(replace(world, cap=6, requests=4000, warmup=0), replications=6)
-    wait_s = truth.estimate("wait_p95_s").mean
-    assert predicted.estimate("wait_p95_s").mean == pytest.approx(wait_s, rel=0.35)
+    world = scene(cap=4, timeout_s=20.0, service=service, arrivals=Renewal(rate=1.1))
+    world = replace(world, requests=1500, warmup=0)
+    path, _ = logged(tmp_path, world)
+    foretold, _ = replayed(path, cap, timeout_s=20.0, replications=8)
+    truth = result_of(replace(world, cap=cap), replications=4)
+    for name in ("lost_share", "wait_p95_s", "latency_p50_s"):
+        interval = foretold.estimate(name)
+        assert interval.low <= truth.estimate(name).mean <= interval.high, name
+    assert foretold.estimate("latency_p50_s").mean == pytest.approx(
+        truth.estimate("latency_p50_s").mean, rel=0.15
+    )
 
 
 def test_access_log_with_tokens_gives_token_times(tmp_path):

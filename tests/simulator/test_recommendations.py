@@ -260,8 +260,9 @@ def test_doubtful_points_get_more_replications_until_it_is_clear():
 def test_four_hundred_objectives_are_right_or_flagged_without_theory():
     """The choice from simulation alone is held to theory; doubts may cost as much again.
 
-    Two processor minutes. A quarter of the requests that `sweep` takes unless told otherwise: what
-    is flagged and wrong hangs on losses of 0.01 to 0.04 %, of which seed 1 has a fifth too few.
+    Three to eight processor minutes. A quarter of the requests that `sweep` takes unless told
+    otherwise: what is flagged and wrong hangs on losses of 0.01 to 0.04 %, of which seed 1 has a
+    fifth too few.
     """
     right = flagged = silent = 0
     with executor(Plan(jobs=2), 2) as pool:
