@@ -19,11 +19,11 @@ from scipy.special import ndtri
 
 from simulator.study.occupancy import Occupancy
 from simulator.study.token_fit import fit_together
-from simulator.study.variation import Times, Variation, variation_of
+from simulator.study.variation import LogTimes, Variation, variation_of
 from simulator.traffic.access_log import AccessLog, read_access_log
 from simulator.traffic.benchmarks import Timings, read_benchmark
 from simulator.traffic.distributions import Floats, empirical
-from simulator.traffic.pace import Pace
+from simulator.traffic.pace import EnginePace
 from simulator.traffic.service_profiles import MeasuredSeconds, ServiceProfile
 from simulator.traffic.tables import TraceError
 
@@ -86,7 +86,7 @@ class SecondsFit:
     """Standard error."""
     level_error: float
     """Standard error of what requests take in a run of its own, as a share of it."""
-    pace: Pace
+    pace: EnginePace
     draws: tuple[float, ...]
     """Slowdowns that the logs leave open, evenly spread over what they may be, in order."""
     batch_mean: float
@@ -107,7 +107,7 @@ def fit_company(logs: Sequence[AccessLog], source: str) -> SecondsFit:
     if served < FEWEST:
         raise TraceError(f"{source}: {served} requests were served; a fit needs {FEWEST}")
     begins = [span.begins[span.ran] for span in spans]
-    times = Times.of(begins)
+    times = LogTimes.of(begins)
     met = np.concatenate([span.met for span in spans])
     met = met - met.mean()
     ones = np.ones_like(met)
@@ -144,7 +144,7 @@ def fit_company(logs: Sequence[AccessLog], source: str) -> SecondsFit:
     )
 
 
-def _level_error(varies: Variation, scale: Floats, times: Times) -> float:
+def _level_error(varies: Variation, scale: Floats, times: LogTimes) -> float:
     """Return the standard error of the level of another run: that of the fit, and its own."""
     (column,) = varies.whitened(scale[:, None], scale, times).T
     fitted = varies.noise**2 / max(1e-12, float(column @ column))

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from simulator.study.occupancy import Occupancy
-from simulator.study.variation import Posterior, Times, Variation, variation_of
+from simulator.study.variation import LogTimes, Posterior, Variation, variation_of
 from simulator.traffic.benchmarks import Timings
 from simulator.traffic.distributions import Floats
-from simulator.traffic.pace import Pace
+from simulator.traffic.pace import EnginePace
 from simulator.traffic.service_profiles import CHUNK_TOKENS, Draw, TokenTimes
 
 POWERS = np.arange(0.0, 1.01, 0.02)
@@ -51,7 +51,7 @@ class TokenFit:
     """The same from redrawn times: first, growth, power, prompt token, overhead."""
     decode_error: float
     """Median relative error of the decode times."""
-    pace: Pace
+    pace: EnginePace
     batch: tuple[float, float, float]
     """Least, mean and largest number that decoded together."""
 
@@ -203,7 +203,7 @@ class _Varies(NamedTuple):
     by: Variation
     costs: Floats
     power: float | None
-    times: Times
+    times: LogTimes
 
     def whitened(self, equations: _Equations, rows: Floats) -> Floats:
         """Return columns of the decode times, rid of what requests have in common."""
@@ -221,7 +221,7 @@ def fit_together(logs: Sequence[Timings]) -> TokenFit:
     if whole.misfit(whole.costs(None), None) <= CLEARLY * curve:
         power = None
     rough, begins = whole.costs(power), [log.first_s for log in logs]
-    posterior, times = whole.variation(rough, power, begins), Times.of(begins)
+    posterior, times = whole.variation(rough, power, begins), LogTimes.of(begins)
     costs = whole.costs(power, _Varies(posterior.typical, rough, power, times))
     rng = np.random.default_rng(1)
     draws = (

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.traffic.distributions import Floats
-from simulator.traffic.pace import STEADY, Pace
+from simulator.traffic.pace import STEADY, EnginePace
 
 Index = NDArray[np.int64]
 
@@ -32,14 +32,14 @@ TAILS = LONG_TIMES - 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class LogTimes:
     """Which time each request is of, and which log each time is of; both are numbered from 0."""
 
     of_request: Index
     log_of: Index
 
     @classmethod
-    def of(cls, instants: Sequence[Floats], most: int = MOST_TIMES) -> "Times":
+    def of(cls, instants: Sequence[Floats], most: int = MOST_TIMES) -> "LogTimes":
         """Cut logs into times with about as many requests each, given when each began."""
         of_request, log_of, count = [], [], 0
         for log, begins in enumerate(instants):
@@ -61,16 +61,16 @@ class Times:
         """How many logs there are."""
         return int(self.log_of[-1]) + 1
 
-    def pace(self, by: "Variation", instants: Sequence[Floats]) -> Pace:
+    def pace(self, by: "Variation", instants: Sequence[Floats]) -> EnginePace:
         """Return how speed varies within a run, given when the requests of each log began."""
         span_s = sum(float(np.ptp(begins)) for begins in instants)
         if by.of_times < LEAST or not span_s:
             return STEADY
-        return Pace(deviation=by.of_times, time_s=span_s / self.count)
+        return EnginePace(deviation=by.of_times, time_s=span_s / self.count)
 
-    def taken(self, index: Index) -> "Times":
+    def taken(self, index: Index) -> "LogTimes":
         """Return those of the requests with these numbers."""
-        return Times(self.of_request[index], self.log_of)
+        return LogTimes(self.of_request[index], self.log_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,14 @@ class Variation:
     noise: float = 1.0
     """In the unit of what was measured."""
 
-    def drawn(self, rng: np.random.Generator, times: Times) -> Floats:
+    def drawn(self, rng: np.random.Generator, times: LogTimes) -> Floats:
         """Return how many times as long all might take in each time, if this is how it varies."""
         of_logs = self.of_logs * rng.standard_normal(times.logs)
         off = of_logs[times.log_of] + self.of_times * rng.standard_normal(times.count)
         slower: Floats = np.exp(off)
         return slower
 
-    def whitened(self, columns: Floats, scale: Floats, times: Times) -> Floats:
+    def whitened(self, columns: Floats, scale: Floats, times: LogTimes) -> Floats:
         """Return columns whose rest is independent if this is how the speed varies.
 
         `scale` is what a request's measurement grows by where all is so much slower.
@@ -117,7 +117,7 @@ class _Stay:
     log_determinant: float
 
     @classmethod
-    def of(cls, variation: Variation, squares: Floats, times: Times) -> "_Stay":
+    def of(cls, variation: Variation, squares: Floats, times: LogTimes) -> "_Stay":
         noise = variation.noise**2
         of_times = 1 / np.sqrt(1 + variation.of_times**2 / noise * squares)
         log_squares = np.bincount(times.log_of, of_times**2 * squares, minlength=times.logs)
@@ -130,7 +130,7 @@ class _Stay:
         )
 
 
-def _sums(columns: Floats, times: Times) -> Floats:
+def _sums(columns: Floats, times: LogTimes) -> Floats:
     sums: Floats = np.column_stack(
         [np.bincount(times.of_request, column, minlength=times.count) for column in columns.T]
     )
@@ -164,13 +164,13 @@ def variation_of(
 
     `instants` are those at which the requests of each log began.
     """
-    long_run = _posterior(measured, columns, scale, Times.of(instants, LONG_TIMES), TRIED)
+    long_run = _posterior(measured, columns, scale, LogTimes.of(instants, LONG_TIMES), TRIED)
     usual = np.full_like(TRIED, long_run.typical.of_times)
-    return _posterior(measured, columns, scale, Times.of(instants), usual)
+    return _posterior(measured, columns, scale, LogTimes.of(instants), usual)
 
 
 def _posterior(
-    measured: Floats, columns: Floats, scale: Floats, times: Times, usual: Floats
+    measured: Floats, columns: Floats, scale: Floats, times: LogTimes, usual: Floats
 ) -> Posterior:
     """Return what times say; `usual` is by how much logs differ where times deviate as tried.
 

@@ -16,7 +16,7 @@ DRAWN = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class EnginePace:
     """Times of `time_s` each, whose slowness deviates by that share of the mean (lognormal)."""
 
     deviation: float = 0.0
@@ -24,7 +24,7 @@ class Pace:
     slower: tuple[float, ...] = ()
     """The times of one replication."""
 
-    def drawn(self, rng: np.random.Generator) -> "Pace":
+    def drawn(self, rng: np.random.Generator) -> "EnginePace":
         """Return the times of one replication."""
         if not self.deviation:
             return self
@@ -46,4 +46,4 @@ class Pace:
         return slower
 
 
-STEADY = Pace()
+STEADY = EnginePace()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from simulator.traffic.distributions import Distribution, Floats
-from simulator.traffic.pace import STEADY, Pace
+from simulator.traffic.pace import STEADY, EnginePace
 from simulator.traffic.service_profiles import MeasuredSeconds, ServiceProfile
 from simulator.traffic.streams import Purpose, Streams
 
@@ -80,7 +80,7 @@ class Service:
     """The mean number together in the log that `slowdown` was fitted to."""
     level_error: float = 0.0
     """Standard error of the seconds that requests take in another run, as a share of them."""
-    pace: Pace = STEADY
+    pace: EnginePace = STEADY
     """How its speed varies within a run."""
 
     @classmethod

@@ -20,7 +20,7 @@ from simulator.traffic.engine_details import (
     PrefixCache,
     Speculation,
 )
-from simulator.traffic.pace import STEADY, Pace
+from simulator.traffic.pace import STEADY, EnginePace
 
 CHUNK_TOKENS = 2048
 """Prompt tokens in one iteration: vLLM's `max_num_batched_tokens` where nothing is said."""
@@ -68,7 +68,7 @@ class ServiceProfile:
     """The largest number together in the log; above it the profile is a guess."""
     details: EngineDetails = PLAIN
     """What it does besides."""
-    pace: Pace = STEADY
+    pace: EnginePace = STEADY
     """How it varies within a run."""
 
     def drawn(self, number: int) -> "ServiceProfile":
@@ -124,7 +124,7 @@ class MeasuredSeconds:
     """The largest number together in the log."""
     slowdown: float = 0.0
     """n requests together run at 1 / (1 + slowdown (n - 1)) of the speed of one."""
-    pace: Pace = STEADY
+    pace: EnginePace = STEADY
     """How the speed varies within a run."""
 
 
@@ -203,9 +203,9 @@ def read_profile(path: Path) -> ServiceProfile | MeasuredSeconds:
     )
 
 
-def _pace(document: Mapping[str, Any], path: Path) -> Pace:
+def _pace(document: Mapping[str, Any], path: Path) -> EnginePace:
     time_s = _number(document, "speed_time_s", path) or inf
-    return Pace(deviation=_number(document, "speed_deviation", path), time_s=time_s)
+    return EnginePace(deviation=_number(document, "speed_deviation", path), time_s=time_s)
 
 
 def _details(document: Mapping[str, Any], path: Path) -> EngineDetails:

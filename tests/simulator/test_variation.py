@@ -9,9 +9,9 @@ from scenes import result_of, scene
 
 from simulator.cli.commands import COMMANDS
 from simulator.study.calibrate import calibrate
-from simulator.study.variation import Times, Variation, variation_of
+from simulator.study.variation import LogTimes, Variation, variation_of
 from simulator.traffic.distributions import Distribution
-from simulator.traffic.pace import STEADY, Pace
+from simulator.traffic.pace import STEADY, EnginePace
 from simulator.traffic.service import Service
 from simulator.traffic.service_profiles import (
     ServiceProfile,
@@ -27,7 +27,7 @@ LINES = [np.arange(400.0), np.arange(300.0)]
 
 def measured(rng, of_times, of_logs, logs=LINES):
     """What requests took that only an engine's speed and their own length make."""
-    times = Times.of(logs)
+    times = LogTimes.of(logs)
     length = rng.uniform(1.0, 3.0, len(times.of_request))
     slower = Variation(of_times, of_logs).drawn(rng, times)[times.of_request]
     return length * slower + rng.normal(0.0, 0.1, len(length)), length[:, None], length
@@ -64,7 +64,7 @@ def test_one_log_says_of_others_what_its_own_quarters_do():
 
 def test_what_is_whitened_is_independent():
     """Columns with the parts of their time and log, so that only the noise is left of them."""
-    rng, times = np.random.default_rng(2), Times.of(LINES)
+    rng, times = np.random.default_rng(2), LogTimes.of(LINES)
     by = Variation(0.3, 0.2, noise=0.5)
     scale = rng.uniform(1.0, 3.0, len(times.of_request))
     drawn = np.column_stack(
@@ -83,14 +83,14 @@ def test_what_is_whitened_is_independent():
 
 
 def test_logs_are_cut_into_times_of_about_as_many():
-    times = Times.of([np.arange(95.0)[::-1], np.arange(5.0), np.arange(3000.0)])
+    times = LogTimes.of([np.arange(95.0)[::-1], np.arange(5.0), np.arange(3000.0)])
     assert np.bincount(times.of_request).tolist() == [32, 32, 31, 5, *[150] * 20]
     assert times.log_of.tolist() == [0] * 3 + [1] + [2] * 20
     assert times.of_request[0] == 2  # the last to begin
 
 
 def test_slow_times_are_slow_for_all_who_come_then():
-    pace = Pace(deviation=0.4, time_s=10.0).drawn(Streams(1, 0).of(Purpose.PACE))
+    pace = EnginePace(deviation=0.4, time_s=10.0).drawn(Streams(1, 0).of(Purpose.PACE))
     slower = pace.at(np.array([0.0, 9.9, 10.0, 10.0 * 1024, 5.0]))
     assert slower[0] == slower[1] == slower[3] == slower[4] != slower[2]
     everything = np.array(pace.slower)
@@ -103,7 +103,7 @@ def test_speed_that_varies_within_runs_lengthens_waits():
     seconds = Distribution("const", 2.0)
     steady, varied = (
         result_of(scene(service=Service(seconds=seconds, pace=pace)), replications=8)
-        for pace in (STEADY, Pace(deviation=0.4, time_s=60.0))
+        for pace in (STEADY, EnginePace(deviation=0.4, time_s=60.0))
     )
     assert varied.uncertain_engine
     for metric in ("wait_p95_s", "lost_share"):
