@@ -103,13 +103,16 @@ def test_weights_never_overfill_an_engine() -> None:
 def test_requests_that_find_an_engine_dead_are_served_by_the_other() -> None:
     async def scenario() -> None:
         async with pair({"hold": 0.02}, cap=7, queue=40) as both:
-            both.engines[0].kill(1.0, abrupt=True, accept_s=0)
+            one = both.engines[0]
+            one.kill(600.0, abrupt=True, accept_s=0)
             assert await both.crowd(20) == [200] * 20
             assert await both.states() == ["down", "up"]
             assert (await both.status())["state"] == "awake"
             metrics = (await both.door.admin("/metrics")).body.decode()
             name = f'{{replica="{both.urls[0]}",upstream="reasoning"}}'
             assert f"frontdoor_replica_available{name} 0.0" in metrics
+            one._engine.restart_at(one.now())
+            one.pump()
             await both.until_states("up", "up")
             before = both.stats()[0]["finished"]
             assert await both.crowd(8) == [200] * 8
