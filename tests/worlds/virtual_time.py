@@ -10,10 +10,9 @@ import selectors
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from random import Random
 from time import monotonic
-from types import ModuleType
 from typing import Any
 
 OURS = ("tornado_frontdoor", "simulator")
@@ -78,16 +77,27 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.after_each_turn()
 
 
+@cache
+def _clocks(_modules: int) -> list[tuple[Any, str, Any]]:
+    """Return where our modules, and the classes in them, keep the monotonic clock."""
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith(OURS)]
+    classes = [one for module in ours for one in vars(module).values() if isinstance(one, type)]
+    return [
+        (owner, key, value)
+        for owner in dict.fromkeys([*ours, *classes])
+        for key, value in vars(owner).items()
+        if getattr(value, "__func__", value) is monotonic
+    ]
+
+
 @contextmanager
 def virtual_clock(loop: VirtualLoop) -> Iterator[None]:
-    """Let every module of ours that reads the monotonic clock read the loop's."""
-    changed: list[tuple[ModuleType, Any]] = []
-    for name, module in list(sys.modules.items()):
-        if name.startswith(OURS) and getattr(module, "monotonic", None) is monotonic:
-            changed.append((module, monotonic))
-            module.monotonic = loop.time  # type: ignore[attr-defined]
+    """Let everything of ours that reads the monotonic clock read the loop's."""
+    clocks = _clocks(len(sys.modules))
+    for owner, key, clock in clocks:
+        setattr(owner, key, loop.time if clock is monotonic else staticmethod(loop.time))
     try:
         yield
     finally:
-        for module, clock in changed:
-            module.monotonic = clock
+        for owner, key, clock in clocks:
+            setattr(owner, key, clock)
