@@ -143,6 +143,7 @@ class PagedReplica(Replica):
         self._jobs = jobs
         self._queue = {old.id: new, **queue}
         self._moments.append(Moment(What.PREEMPTED, old.id, now))
+        self._look_ahead()
 
     def _fill(self, now: float) -> None:
         """Start waiting jobs while the head of the queue fits, in slots and in memory."""

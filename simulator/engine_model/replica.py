@@ -8,7 +8,8 @@ Rule 4: no clock is read; every method is told the instant, and instants never r
 All decoding sequences run at one common rate, so one number, the work that a sequence decoding
 since the beginning would have done, orders all their ends: a heap gives O(log n) an event, and
 nothing is recomputed when a rate changes. Where the rate is 1 whatever the batch, a sequence that
-starts at s with work w ends at exactly s + w, without rounding.
+starts at s with work w ends at exactly s + w, without rounding. The instant of the next event is
+found once after each change (`_look_ahead`), however often it is asked.
 """
 
 import math
@@ -22,6 +23,8 @@ from typing import NamedTuple
 JobId = Hashable
 Speed = Callable[[int], float]
 """Work units a second that each of n decoding sequences gets (> 0 for n >= 1)."""
+Rates = tuple[float | None, float]
+"""Of those who decode, and of the prompt that is read; None: as before, as nobody does."""
 
 
 def alone_speed(batch: int) -> float:  # noqa: ARG001 - the signature of a Speed
@@ -57,6 +60,10 @@ class What(Enum):
     """It took its slots again."""
     FINISHED = auto()
     """It ended its last step and gave its slots back."""
+
+
+# Python 3.11 takes long to find a member of an enumeration; these are met with each request.
+_STARTED, _STEPPED, _FINISHED = What.STARTED, What.STEPPED, What.FINISHED
 
 
 class Moment(NamedTuple):
@@ -118,6 +125,15 @@ class Replica:
         self._read_left = 0.0  # of the head of `_reading`, at `_read_anchor_s`
         self._read_anchor_s = 0.0
         self._read_rate = 0.0
+        self._next_s = math.inf
+        self._reads_next = False  # whether the next event is a prompt's end
+        # Rates by batch: of those who decode alone, and of both while a prompt is read.
+        self._rates: list[Rates] = [(None, 0.0), *((speed, 0.0) for speed in self._speed[1:])]
+        self._reading_rates: list[Rates] = []
+        if prefill is not None:
+            self._reading_rates = [
+                _rates_beside(prefill, batch, self._speed[batch]) for batch in range(slots + 1)
+            ]
 
     @property
     def waiting(self) -> int:
@@ -161,6 +177,8 @@ class Replica:
         assert new.id not in self._jobs, f"job {new.id!r} is inside already"
         self._jobs[new.id] = self._queue[new.id] = new
         self._fill(now)
+        if new.running:
+            self._look_ahead()
         return new.running
 
     def abort(self, job: JobId, now: float) -> bool:
@@ -171,6 +189,7 @@ class Replica:
             return False
         self._drop(gone)
         self._fill(now)
+        self._look_ahead()
         return True
 
     def stall(self, job: JobId) -> None:
@@ -180,6 +199,7 @@ class Replica:
             raise ValueError(f"job {job!r} does not decode")
         stalled.gone = True  # its entry in the heap; a job that never ends needs none
         stalled.target = math.inf
+        self._look_ahead()
 
     def gate(self, now: float, *, run: bool, admit: bool) -> None:
         """Set whether running sequences proceed (`run`) and waiting ones may start (`admit`)."""
@@ -189,13 +209,11 @@ class Replica:
             self._runs = run
         self._admits = admit
         self._fill(now)
+        self._look_ahead()
 
     def next_event(self) -> float:
         """Return the instant of the next event; infinity when nothing is going on."""
-        if not self._reading:
-            return self._decode_event()
-        decode_s, read_s = self._decode_event(), self._read_event()
-        return min(decode_s, read_s)
+        return self._next_s
 
     def advance(self, now: float) -> list[JobId]:
         """Move on to `now`; return the jobs that finished, in order."""
@@ -206,7 +224,7 @@ class Replica:
         while (at_s := self.next_event()) <= now:
             self._happen(max(at_s, self._now_s))
         self._now_s = max(now, self._now_s)
-        return self.drain()
+        return self.drain() if self._moments else []
 
     def drain(self) -> list[Moment]:
         """Return what happened since this was last asked, without moving on."""
@@ -218,37 +236,42 @@ class Replica:
         assert self.next_event() >= now, "advance to the events before `now` first"
         self._now_s = now
 
-    def _decode_event(self) -> float:
+    def _look_ahead(self) -> None:
+        """Find the next event, after whatever changed: a prompt's end goes before an equal one."""
         heap = self._heap
         while heap and heap[0][2].gone:
             heappop(heap)
-        if not heap or not self._runs:
-            return math.inf
-        # Rounding may have carried the common work an ulp past a target: never into the past.
-        left = heap[0][0] - self._anchor_work
-        return self._anchor_s + left / self._rate if left > 0 else self._anchor_s
-
-    def _read_event(self) -> float:
-        if not self._reading or not self._runs:
-            return math.inf
-        left = self._read_left
-        return self._read_anchor_s + left / self._read_rate if left > 0 else self._read_anchor_s
+        self._next_s, self._reads_next = math.inf, False
+        if not self._runs:
+            return
+        if heap:
+            # Rounding may have carried the common work an ulp past a target: never into the past.
+            left = heap[0][0] - self._anchor_work
+            self._next_s = self._anchor_s + left / self._rate if left > 0 else self._anchor_s
+        if self._reading:
+            left, read_s = self._read_left, self._read_anchor_s
+            if left > 0:
+                read_s += left / self._read_rate
+            if read_s <= self._next_s:
+                self._next_s, self._reads_next = read_s, True
 
     def _happen(self, at_s: float) -> None:
-        if self._read_event() <= self._decode_event():
+        if self._reads_next:
             self._end_reading(at_s)
-            return
-        target, number, job = self._heap[0]
-        if job.steps > 0:
+        elif self._heap[0][2].steps > 0:
+            target, number, job = self._heap[0]
             job.steps -= 1
             job.target = target + job.step_work
             heapreplace(self._heap, (job.target, number, job))
-            self._moments.append(Moment(What.STEPPED, job.id, at_s))
-            return
-        self._moments.append(Moment(What.FINISHED, job.id, at_s))
-        self._now_s = at_s
-        self._drop(job, ended_at=target)
-        self._fill(at_s)
+            self._moments.append(Moment(_STEPPED, job.id, at_s))
+        else:
+            target, _, job = self._heap[0]
+            self._moments.append(Moment(_FINISHED, job.id, at_s))
+            self._now_s = at_s
+            self._drop(job, ended_at=target)
+            if self._queue:
+                self._fill(at_s)
+        self._look_ahead()
 
     def _drop(self, job: Job, ended_at: float | None = None) -> None:
         """Forget a job; `ended_at` is the common work at its end, known without rounding."""
@@ -274,7 +297,7 @@ class Replica:
             job = next(iter(self._queue.values()))
             if self.running + job.weight > self.slots:
                 return
-            self._begin(job, now, What.STARTED)
+            self._begin(job, now, _STARTED)
 
     def _begin(self, job: Job, now: float, what: What) -> None:
         """Take a job out of the queue and give it its slots."""
@@ -325,16 +348,20 @@ class Replica:
 
     def _rerate(self, now: float, work: float | None = None) -> None:
         """Set the rates for the batch as it is now; unchanged rates leave no rounding behind."""
-        batch, rate, read_rate = self._decoding, self._rate, 0.0
-        if self._reading and self._prefill is not None:
-            chunk = max(1, self._prefill.budget_tokens - batch)
-            iteration_s = chunk * self._prefill.cost_s
-            if batch:
-                iteration_s += 1 / self._speed[batch]
-                rate = 1 / iteration_s
-            read_rate = chunk / iteration_s
-        elif batch:
-            rate = self._speed[batch]
+        rates = self._reading_rates if self._reading else self._rates
+        rate, read_rate = rates[self._decoding]
+        if rate is None:
+            rate = self._rate  # nobody decodes
         if rate != self._rate or read_rate != self._read_rate:
             self._anchor(now, work)
             self._rate, self._read_rate = rate, read_rate
+
+
+def _rates_beside(prefill: Prefill, batch: int, speed: float) -> Rates:
+    """Return the rates of a prompt that is read and of a batch that decodes meanwhile."""
+    chunk = max(1, prefill.budget_tokens - batch)
+    iteration_s = chunk * prefill.cost_s
+    if not batch:
+        return None, chunk / iteration_s
+    iteration_s += 1 / speed
+    return 1 / iteration_s, chunk / iteration_s

@@ -136,8 +136,9 @@ class Records:
         if self._by_replicas:
             self.hidden.add(attempt.started_s - attempt.admitted_s)
             if self._tokens:
-                self.first_tokens.add(attempt.first_token_s - attempt.first_s)
-                token_s = (self._loop.time_s - attempt.first_token_s) / max(1.0, attempt.work - 1)
+                first_token_s, further = attempt.first_token_s, attempt.work - 1
+                self.first_tokens.add(first_token_s - attempt.first_s)
+                token_s = (self._loop.time_s - first_token_s) / (further if further > 1 else 1.0)
                 self.tokens.add(token_s)
         if self._each is not None:
             self.kept += self._keeps(self._each, attempt, token_s)
