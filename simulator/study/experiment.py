@@ -2,14 +2,13 @@
 
 Rule 1: a replication is a function of scenario, seed and its number. What carries it out, in which
         order and beside which others, changes no bit of the result.
-Rule 2: a task is one scenario and some of its replications: large enough to be worth sending.
+Rule 2: a task is one scenario and some of its replications: large enough to be worth sending, and
+        small enough that nobody waits long for the last one. The largest go first.
 """
 
-import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import isfinite
@@ -24,8 +23,9 @@ from simulator.model.run import SimulatedRun
 from simulator.model.scenario import Scenario
 from simulator.study.controls import Surplus, corrected, surplus_of
 from simulator.study.statistics import Estimate, SampleMean, estimate, estimate_of_one, is_share
+from simulator.study.workers import LocalPool
 from simulator.traffic.streams import Streams
-from simulator.traffic.workload import Closed, Request, requests
+from simulator.traffic.workload import Closed, Replay, Request, requests
 
 Timeline = list[tuple[float, str, int]]
 
@@ -55,13 +55,20 @@ class Plan:
     dask: str | None = None
 
 
+class Wanted(NamedTuple):
+    """Some replications of one scenario, by their numbers."""
+
+    scenario: Scenario
+    numbers: range
+
+
 class Task(NamedTuple):
-    """Some replications of one scenario."""
+    """Some of those that are wanted, carried out together."""
 
     point: int
     scenario: Scenario
     plan: Plan
-    numbers: tuple[int, ...]
+    numbers: range
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,34 +173,61 @@ def experiment(
 
     A `pool` that is open already saves the start of one. Replications are numbered from `first`.
     """
-    tasks = [
-        Task(point, scenario, plan, numbers)
-        for point, scenario in enumerate(scenarios)
-        for numbers in _blocks(plan, len(scenarios), first)
+    numbers = range(first, first + plan.replications)
+    wanted = [Wanted(scenario, numbers) for scenario in scenarios]
+    return [
+        Result(tuple(replications), scenario.service.uncertain)
+        for scenario, replications in zip(
+            scenarios, carried_out(wanted, plan, progress, pool), strict=True
+        )
     ]
+
+
+def carried_out(
+    wanted: Sequence[Wanted],
+    plan: Plan,
+    progress: Callable[[int, int], None] | None = None,
+    pool: Executor | None = None,
+) -> list[list[Replication]]:
+    """Return the replications of each that is wanted, in the order of their numbers.
+
+    The plan says how; its own number of replications has no say.
+    """
+    tasks = _tasks(wanted, plan)
     done: list[list[Replication]] = [[] for _ in tasks]
     with nullcontext(pool) if pool is not None else executor(plan, len(tasks)) as workers:
         for count, (index, replications) in enumerate(_results(workers, tasks), start=1):
             done[index] = replications
             if progress is not None:
                 progress(count, len(tasks))
-    results: list[list[Replication]] = [[] for _ in scenarios]
+    found: list[dict[int, Replication]] = [{} for _ in wanted]
     for task, replications in zip(tasks, done, strict=True):
-        results[task.point].extend(replications)
-    return [
-        Result(tuple(replications), scenario.service.uncertain)
-        for scenario, replications in zip(scenarios, results, strict=True)
-    ]
+        found[task.point].update(zip(task.numbers, replications, strict=True))
+    return [[each[number] for number in sorted(each)] for each in found]
 
 
-def _blocks(plan: Plan, scenarios: int, first: int = 0) -> list[tuple[int, ...]]:
-    """Return the replication numbers of each task of one scenario."""
-    wanted = max(1, -(-4 * plan.jobs // scenarios))
-    size = max(1, -(-plan.replications // wanted))
-    return [
-        tuple(range(start, min(start + size, first + plan.replications)))
-        for start in range(first, first + plan.replications, size)
+TASKS_PER_JOB = 50
+"""Of at least one replication each: the last one to end keeps the others waiting for a fiftieth."""
+
+
+def _tasks(wanted: Sequence[Wanted], plan: Plan) -> list[Task]:
+    """Return what is wanted in tasks, the largest first."""
+    replications = sum(len(each.numbers) for each in wanted)
+    size = max(1, replications // (TASKS_PER_JOB * plan.jobs))
+    tasks = [
+        Task(point, scenario, plan, numbers[start : start + size])
+        for point, (scenario, numbers) in enumerate(wanted)
+        for start in range(0, len(numbers), size)
     ]
+    return sorted(tasks, key=_requests, reverse=True)
+
+
+def _requests(task: Task) -> int:
+    scenario = task.scenario
+    if scenario.requests is not None:
+        return scenario.requests * len(task.numbers)
+    rows = len(scenario.arrivals.rows.at_s) if isinstance(scenario.arrivals, Replay) else 0
+    return rows * len(task.numbers)
 
 
 def _results(
@@ -224,24 +258,14 @@ def executor(plan: Plan, tasks: int) -> Iterator[Executor | None]:
     if jobs <= 1:
         yield None
         return
-    # Spawned, not forked: the same on every system, and safe beside the progress bar's thread.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_ctrl_c_to_the_parent)
-    others = set(multiprocessing.active_children())
+    pool = LocalPool(jobs)
     try:
         yield pool
     except BaseException:
-        # A task may take minutes, and nobody waits for its result any more.
-        for worker in set(multiprocessing.active_children()) - others:
-            worker.terminate()
+        pool.terminate()  # nobody waits for their results any more
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _leave_ctrl_c_to_the_parent() -> None:
-    """Ctrl-C reaches the whole process group; only one of it should speak."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _dask_client(address: str) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import asin, fsum, inf, isfinite, pi, sin, sqrt
 
-from scipy.special import ndtri, stdtr, stdtrit
+from simulator.traffic.quantiles import normal_quantile, student_quantile, student_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class SampleMean:
     @property
     def ci95(self) -> float:
         """The half-width of the 95 % interval."""
-        return float(stdtrit(self.freedom, 0.975)) * self.error
+        return student_quantile(self.freedom, 0.975) * self.error
 
     def chance_at_most(self, limit: float, *, least_error: float = 0.0) -> float:
         """Return the chance that the true mean is not above the limit.
@@ -71,7 +71,7 @@ class SampleMean:
         count = self.freedom + 1
         off, lean = (self.mean - limit) / error, self.skewness / sqrt(count)
         evened = off + lean * off**2 / 3 + lean**2 * off**3 / 27 + lean / 6
-        return float(stdtr(self.freedom, -evened))
+        return student_share(self.freedom, -evened)
 
 
 def sample_of(values: Sequence[float]) -> SampleMean:
@@ -96,7 +96,7 @@ def estimate(values: Sequence[float | None]) -> Estimate:
     mean = fsum(known) / len(known)
     if len(known) < 2:
         return Estimate(mean, None)
-    return Estimate(mean, float(stdtrit(len(known) - 1, 0.975)) * standard_error(known))
+    return Estimate(mean, student_quantile(len(known) - 1, 0.975) * standard_error(known))
 
 
 def estimate_of_one(values: Sequence[float | None], *, shares: bool) -> Estimate:
@@ -106,7 +106,7 @@ def estimate_of_one(values: Sequence[float | None], *, shares: bool) -> Estimate
         return made
     evened = [_evened(value, shares=shares) for value in values if value is not None]
     middle = fsum(evened) / len(evened)
-    half = float(stdtrit(len(evened) - 1, 0.975)) * standard_error(evened) * sqrt(len(evened) + 1)
+    half = student_quantile(len(evened) - 1, 0.975) * standard_error(evened) * sqrt(len(evened) + 1)
     known = sorted(value for value in values if value is not None)
     spared = (len(known) + 1) // 40  # of each end, where there are so many
     low = min(known[spared], made.mean, _as_it_was(middle - half, shares=shares))
@@ -123,7 +123,7 @@ def chance_at_most(
     deviation = max(least_deviation, standard_error(evened) * sqrt(len(evened)))
     if deviation == 0:
         return float(margin >= 0)
-    chance = float(stdtr(len(evened) - 1, margin / (deviation * sqrt(1 + 1 / len(evened)))))
+    chance = student_share(len(evened) - 1, margin / (deviation * sqrt(1 + 1 / len(evened))))
     kept, all_of_them = sum(value <= limit for value in values), len(values) + 1
     return min(max(chance, kept / all_of_them), (kept + 1) / all_of_them)
 
@@ -173,5 +173,5 @@ def sigmas(values: Sequence[float | None], exact: float) -> float:
     if error == 0 or abs(off) <= 1e-12 * max(1.0, abs(exact)):
         return 0.0 if abs(off) <= 1e-9 * max(1.0, abs(exact)) else inf
     # In the lower tail, where a probability near 0 keeps its digits.
-    below = float(ndtri(stdtr(len(known) - 1, -abs(off) / error)))
+    below = normal_quantile(student_share(len(known) - 1, -abs(off) / error))
     return -below if off > 0 else below

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from math import isfinite, nan, sqrt
 
 import numpy as np
-from scipy.special import stdtrit
 
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Result
@@ -27,6 +26,7 @@ from simulator.study.limits import LimitCheck, judge
 from simulator.study.spending import Spending
 from simulator.study.statistics import Estimate, paired
 from simulator.traffic.distributions import Floats
+from simulator.traffic.quantiles import student_quantile
 
 OBJECTIVES = ("lost_share", "latency_p95_s")
 """Minimised."""
@@ -236,7 +236,7 @@ def _dominates(others: Sequence[Floats], ours: Sequence[Floats]) -> bool:
         margin = 0.0
         if common > 1:
             error = float(differences.std(ddof=1)) / sqrt(common)
-            margin = float(stdtrit(common - 1, 0.975)) * error
+            margin = student_quantile(common - 1, 0.975) * error
         if mean > margin:
             return False
         better = better or mean < -margin

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from simulator.traffic.distributions import Distribution, Floats
 from simulator.traffic.pace import STEADY, EnginePace
+from simulator.traffic.quantiles import normal_quantile
 from simulator.traffic.service_profiles import MeasuredSeconds, ServiceProfile
 from simulator.traffic.streams import Purpose, Streams
 
@@ -120,7 +120,7 @@ class Service:
         # At the log's own batch requests take what they took, whatever the slowdown.
         others = self.fitted_batch - 1
         factor = (1 + self.slowdown * others) / (1 + slowdown * others)
-        factor *= exp(self.level_error * float(ndtri(level)))
+        factor *= exp(self.level_error * normal_quantile(level))
         return replace(
             self.slower(factor), slowdown=slowdown, slowdown_error=0.0, level_error=0.0, pace=pace
         )
@@ -128,7 +128,7 @@ class Service:
     def _slowdown_at(self, share: float) -> float:
         """Return the slowdown that is too large with this chance."""
         if not self.slowdown_draws:
-            return max(0.0, self.slowdown + self.slowdown_error * float(ndtri(share)))
+            return max(0.0, self.slowdown + self.slowdown_error * normal_quantile(share))
         count = len(self.slowdown_draws)
         return float(np.interp(share * count - 0.5, np.arange(count), self.slowdown_draws))
 
