@@ -7,9 +7,12 @@ Rule 2: a longer queue and a longer timeout never lose more and never make the s
         of each cap the longest is tried first: if it loses too much, the cap is out. The shortest
         queue that loses little enough is found by bisection, timeout by timeout: if callers wait
         too long with it, or lose too much with the longest, that timeout is out.
-Rule 3: a point is replicated until it is clear whether it keeps its limits, or `MOST` times; where
-        theory knows the values, not at all. All points see the same requests.
-Rule 4: doubts are kept: the confidence is the chance that the point keeps its limits and that none
+Rule 3: a larger cap never loses more and never makes anybody wait longer, so where the limits are
+        on such metrics the cap is found by bisection, too.
+Rule 4: the search takes a few replications at their word. Then the points that its answer hangs on,
+        itself and those that were passed over before it, are looked at closer, and it searches
+        anew with what was learned, until the answer is clear or there is nothing more to learn.
+Rule 5: doubts are kept: the confidence is the chance that the point keeps its limits and that none
         of those passed over does.
 """
 
@@ -20,13 +23,17 @@ from typing import TypeVar
 
 from simulator.model.scenario import Scenario
 from simulator.study.capacity import Load, load_of
-from simulator.study.experiment import Plan, Result, experiment
-from simulator.study.limits import LimitCheck, judge
-from simulator.study.sweep import CLEAR, DOUBT, Exact, nothing_exact
+from simulator.study.experiment import Plan
+from simulator.study.sweep import CLEAR, Exact, nothing_exact
+from simulator.study.trials import MOST, Place, Trial, Trials
+
+__all__ = ["MOST", "QUEUES", "Search", "Trial", "Tuned", "ruled_out_text"]
 
 QUEUES = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-FEWEST, MOST = 4, 32
-"""Replications of a point: at first, and at most."""
+SHOWN = 8
+"""Replications of the recommended point and its neighbours, at least; of all the same ones."""
+SURE, UNSURE = 0.99, 0.95
+"""A recommendation that is surer is not looked at closer; one that is less sure is called so."""
 MORE_HELPS = frozenset(
     {
         *("lost_share", "rejected_share", "served_share", "goodput_per_s", "utilization"),
@@ -38,43 +45,13 @@ MORE_HELPS = frozenset(
 """Metrics that a longer queue or timeout makes better, if anything; it makes the others worse."""
 MORE_IS_EITHER = frozenset({"kept_share", "kept_per_s", "cost_per_thousand"})
 """But for these, which a longer queue may make better and then worse."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What is known of one point: today and with the headroom's traffic."""
-
-    scenario: Scenario
-    today: Result | None
-    stressed: Result | None
-    judged_today: tuple[LimitCheck, ...]
-    judged_stressed: tuple[LimitCheck, ...]
-
-    @property
-    def judgements(self) -> tuple[LimitCheck, ...]:
-        """All of them."""
-        return (*self.judged_stressed, *self.judged_today)
-
-    @property
-    def chance(self) -> float:
-        """The chance that it keeps all limits."""
-        return min((judgement.chance for judgement in self.judgements), default=1.0)
-
-    def value(self, metric: str, *, stressed: bool = False) -> float | None:
-        """A metric today or with the headroom: of theory where it has it, else of the sample."""
-        judged = self.judged_stressed if stressed else self.judged_today
-        for check in judged:
-            if check.metric == metric and check.mean is not None:
-                return check.mean
-        result = self.stressed if stressed else self.today
-        if result is None or not result.replications:
-            return None
-        return result.estimate(metric).mean
-
-    @property
-    def binding(self) -> LimitCheck | None:
-        """The limit that is nearest, or missed most."""
-        return min(self.judgements, key=lambda judgement: judgement.slack, default=None)
+CAP_HELPS = frozenset(
+    {
+        *("lost_share", "rejected_share", "timed_out_share", "served_share", "goodput_per_s"),
+        *("wait_mean_s", "wait_p50_s", "wait_p95_s", "wait_p99_s", "queue_length_mean"),
+    }
+)
+"""Metrics that a larger cap makes better, if anything, unless memory is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +79,7 @@ class Tuned:
     @property
     def uncertain(self) -> bool:
         """Whether further replications might change the recommendation."""
-        return self.confidence is None or self.confidence < 0.95
+        return self.confidence is None or self.confidence < UNSURE
 
 
 Say = Callable[[str], None]
@@ -123,17 +100,26 @@ class Search:
     exact: Exact = nothing_exact
     say: Say = field(default=lambda _: None)
     pool: Executor | None = None
-    simulated: int = 0
-    _results: dict[Scenario, Result] = field(default_factory=dict)
-    _trials: dict[tuple[int, int, float], Trial] = field(default_factory=dict)
+    trials: Trials = field(init=False)
+    _told: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.trials = Trials(
+            base=self.base,
+            plan=self.plan,
+            slo=self.slo,
+            headroom=self.headroom,
+            exact=self.exact,
+            pool=self.pool,
+        )
 
     def run(self) -> Tuned:
         """Return the recommendation."""
         caps: list[int] = []
         out: list[tuple[int, Load]] = []
+        stressed = self.base.stressed(rate=1 + self.headroom)
         for cap in self.caps:
-            world = self._at(cap, 0, 0).stressed(rate=1 + self.headroom)
-            load = load_of(world)
+            load = load_of(stressed.at(cap, 0, 0))
             hopeless = load.share is not None and load.share * (1 - self._may_lose()) > 1
             if hopeless:
                 out.append((cap, load))
@@ -141,28 +127,83 @@ class Search:
                 caps.append(cap)
         if out:
             self.say(ruled_out_text(out, self.headroom))
-        found: tuple[int, int, float] | None = None
-        for cap in caps:
-            found = self._within(cap)
-            if found is not None:
-                break
+        found = self._searched(caps)
+        while doubtful := self._doubtful(found):
+            self.say(f"looking closer at {len(doubtful)} points that the answer hangs on")
+            before = {place: self.trials.at(place).chance >= 0.5 for place in doubtful}
+            self.trials.look_closer(doubtful)
+            for place, kept in before.items():
+                if (self.trials.at(place).chance >= 0.5) != kept:
+                    self.say(_progress(self.trials.at(place)))
+            found = self._searched(caps)
         if found is None and self.headroom:
             self.say("nothing bears the headroom; without it:")
-            again = replace(self, headroom=0.0, _results=self._results, _trials={}).run()
-            return replace(again, headroom=self.headroom, holds_with_headroom=False)
+            return self._without_headroom()
         return self._tuned(found, tuple(out))
+
+    def _without_headroom(self) -> Tuned:
+        again = replace(self, headroom=0.0, _told=set())
+        again.trials = self.trials.without_headroom()
+        return replace(again.run(), headroom=self.headroom, holds_with_headroom=False)
 
     def _may_lose(self) -> float:
         return self.slo.get("lost_share", 1 - self.slo.get("served_share", 0.0))
 
+    def _searched(self, caps: Sequence[int]) -> Place | None:
+        """Return the smallest point of all that keeps every limit by what is known."""
+        profile = self.base.service.profile
+        paged = profile is not None and profile.details.paged
+        if paged or not set(self.slo) <= CAP_HELPS:
+            each = (self._within(cap) for cap in caps)
+            return next((found for found in each if found is not None), None)
+        best, low, high = None, 0, len(caps)
+        while low < high:
+            middle = (low + high) // 2
+            found = self._within(caps[middle])
+            if found is None:
+                low = middle + 1
+            else:
+                best, high = found, middle
+        return best
+
+    # Doubts
+
+    def _confidence(self, found: Place | None, *, settled: bool = False) -> float:
+        """Return the chance that this is the answer; `settled`: by what no closer look changes."""
+        chance = 1.0
+        for place, trial in self.trials.known.items():
+            if settled and trial.in_doubt and self.trials.can_tell_more(place):
+                continue
+            if place == found:
+                chance *= trial.chance
+            elif found is None or place < found:
+                chance *= 1 - min(trial.chance, 0.5)
+        return chance
+
+    def _doubtful(self, found: Place | None) -> list[Place]:
+        """Return the points that the answer hangs on and that a closer look may clear."""
+        if self._confidence(found) >= SURE:
+            return []
+        # Where it stays unsure whatever else is learned, only what might turn it is worth a look.
+        stays_unsure = self._confidence(found, settled=True) < UNSURE
+        least = 1 - UNSURE if stays_unsure else CLEAR
+        return [
+            place
+            for place, trial in self.trials.known.items()
+            if (found is None or place <= found)
+            and trial.in_doubt
+            and min(trial.chance, 1 - trial.chance) > least
+            and self.trials.can_tell_more(place)
+        ]
+
     # One cap
 
-    def _within(self, cap: int) -> tuple[int, int, float] | None:
+    def _within(self, cap: int) -> Place | None:
         """Return the smallest point of a cap that keeps every limit, or None."""
         if not self._loses_little(cap, self.queues[-1], self.timeouts_s[-1]):
-            self.say(f"cap {cap} is out: even its longest queue misses {self._missed(cap)}")
+            self._tell_out(cap, f"even its longest queue misses {self._missed(cap)}")
             return None
-        best: tuple[int, int, float] | None = None
+        best: Place | None = None
         longest = len(self.queues) - 1
         fewest = self._shortest(cap, self.timeouts_s[-1], 0, longest)
         # The longest timeout first: a shorter one needs no shorter queue.
@@ -179,8 +220,13 @@ class Search:
                 if not self._waits_little(cap, queue, timeout_s):
                     break
         if best is None:
-            self.say(f"cap {cap} is out: a queue long enough to lose little waits too long")
+            self._tell_out(cap, "a queue long enough to lose little waits too long")
         return best
+
+    def _tell_out(self, cap: int, why: str) -> None:
+        if cap not in self._told:
+            self._told.add(cap)
+            self.say(f"cap {cap} is out: {why}")
 
     def _shortest(self, cap: int, timeout_s: float, low: int, high: int) -> int:
         """Return the place of the shortest queue that loses little; that at `high` does."""
@@ -212,87 +258,32 @@ class Search:
     # One point
 
     def trial(self, cap: int, queue: int, timeout_s: float) -> Trial:
-        """Return what is known of a point, and find out what has to be known."""
-        key = (cap, queue, timeout_s)
-        if key not in self._trials:
-            world = self._at(*key)
-            today, judged_today = self._judged(world)
-            stressed: Result | None = None
-            judged_stressed: tuple[LimitCheck, ...] = ()
-            if self.headroom and min((j.chance for j in judged_today), default=1.0) > DOUBT:
-                stressed, judged_stressed = self._judged(world.stressed(rate=1 + self.headroom))
-            made = Trial(world, today, stressed, judged_today, judged_stressed)
-            self._trials[key] = made
+        """Return what is known of a point; one that is new is looked at first."""
+        new = (cap, queue, timeout_s) not in self.trials.known
+        made = self.trials.at((cap, queue, timeout_s))
+        if new:
             self.say(_progress(made))
-        return self._trials[key]
-
-    def _at(self, cap: int, queue: int, timeout_s: float) -> Scenario:
-        return self.base.at(cap, queue, timeout_s)
-
-    def _judged(self, world: Scenario) -> tuple[Result | None, tuple[LimitCheck, ...]]:
-        exact = self.exact(world)
-        if set(self.slo) <= set(exact):
-            return None, judge(Result(()), self.slo, exact)
-        result = self._replicated(world, FEWEST)
-        while True:
-            judged = judge(result, self.slo, exact)
-            clear = all(not CLEAR < each.chance < 1 - CLEAR for each in judged)
-            worst = min((each.chance for each in judged), default=1.0)
-            done = len(result.replications)
-            if clear or worst <= CLEAR or done >= MOST or not world.random:
-                return result, judged
-            result = self._replicated(world, 2 * done)
-
-    def _replicated(self, world: Scenario, replications: int) -> Result:
-        known = self._results.get(world)
-        done = 0 if known is None else len(known.replications)
-        wanted = replications if world.random else 1
-        if done < wanted:
-            plan = replace(self.plan, replications=wanted - done)
-            (more,) = experiment([world], plan, pool=self.pool, first=done)
-            before = () if known is None else known.replications
-            known = Result((*before, *more.replications), more.uncertain_engine)
-            self._results[world] = known
-            self.simulated += sum(each.counts["offered"] for each in more.replications)
-        assert known is not None
-        return known
+        return made
 
     # What came of it
 
-    def _tuned(
-        self, found: tuple[int, int, float] | None, out: tuple[tuple[int, Load], ...]
-    ) -> Tuned:
-        searched = dict(self._trials)
+    def _tuned(self, found: Place | None, out: tuple[tuple[int, Load], ...]) -> Tuned:
+        trials, searched = self.trials, _ordered(self.trials.known)
         if found is None:
-            return Tuned(
-                None, None, out, _ordered(searched), (), self.headroom, True, self.simulated
-            )
-        best = searched[found]
-        confidence = best.chance
-        for key, trial in searched.items():
-            if key < found:
-                confidence *= 1 - min(trial.chance, 0.5)
-        neighbours = [self.trial(*key) for key in self._near(found)]
+            return Tuned(None, None, out, searched, (), self.headroom, simulated=trials.simulated)
+        confidence = self._confidence(found)
+        best, *neighbours = trials.shown(found, self._near(found), SHOWN)
         return Tuned(
-            self._shown(best),
+            best,
             confidence,
             out,
-            _ordered(self._trials),
-            tuple(self._shown(trial) for trial in neighbours),
+            searched,
+            tuple(neighbours),
             self.headroom,
-            True,
-            self.simulated,
+            simulated=trials.simulated,
         )
 
-    def _shown(self, trial: Trial) -> Trial:
-        """Return a trial with all its metrics, also where theory was enough to judge it."""
-        today = self._replicated(trial.scenario, FEWEST)
-        stressed = trial.stressed
-        if self.headroom and stressed is None:
-            stressed = self._replicated(trial.scenario.stressed(rate=1 + self.headroom), FEWEST)
-        return replace(trial, today=today, stressed=stressed)
-
-    def _near(self, found: tuple[int, int, float]) -> list[tuple[int, int, float]]:
+    def _near(self, found: Place) -> list[Place]:
         cap, queue, timeout_s = found
         near = [(other, queue, timeout_s) for other in _beside(self.caps, cap)]
         near += [(cap, other, timeout_s) for other in _beside(self.queues, queue)]
@@ -326,5 +317,5 @@ def _beside(values: Sequence[Number], value: Number) -> list[Number]:
     return [*values[max(0, at - 1) : at], *values[at + 1 : at + 2]]
 
 
-def _ordered(trials: Mapping[tuple[int, int, float], Trial]) -> tuple[Trial, ...]:
+def _ordered(trials: Mapping[Place, Trial]) -> tuple[Trial, ...]:
     return tuple(trials[key] for key in sorted(trials))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from docopt import docopt
-from scenes import scene
+from scenes import result_of, scene
 
 from simulator.cli.tune import tune, tune_of
 from simulator.cli.usage import USAGE
@@ -17,6 +17,7 @@ from simulator.exact.known import exact_metrics
 from simulator.reports.tier_picture import spans
 from simulator.study.experiment import Plan
 from simulator.study.sweep import nothing_exact
+from simulator.study.trials import FEWEST, MOST
 from simulator.study.tune import QUEUES, Search
 from simulator.traffic.distributions import Distribution
 from simulator.traffic.service import Service
@@ -112,6 +113,48 @@ def test_what_a_point_has_ruled_out_is_not_tried():
     tried = [trial for trial in found.trials if trial.scenario.cap == 6]
     assert limits_of(found.recommended)[0] == 7
     assert len(tried) <= 9
+
+
+def replications(trial):
+    return 0 if trial.stressed is None else len(trial.stressed.replications)
+
+
+def test_only_points_that_the_answer_hangs_on_are_looked_at_closer():
+    base = scene(arrivals=Renewal(rate=2.4), requests=150, warmup=20)
+    only = {"caps": (7,), "queues": (0, 4, 12, 32), "timeouts_s": (5.0,)}
+    found = search(base, SLO, exact=nothing_exact, **only).run()
+    best = limits_of(found.recommended)
+    later = [replications(trial) for trial in found.trials if limits_of(trial) > best]
+    before = [replications(trial) for trial in found.trials if limits_of(trial) < best]
+    assert set(later) == {FEWEST}
+    assert max(before) > FEWEST
+
+
+def test_what_was_looked_at_closer_may_turn_the_answer():
+    # By its first four replications this point misses its limit, by 32 it keeps it.
+    base = scene(arrivals=Renewal(rate=2.4), requests=150, warmup=20)
+    few = result_of(base.at(7, 8, 30.0), replications=FEWEST).estimate("lost_share").mean
+    many = result_of(base.at(7, 8, 30.0), replications=MOST).estimate("lost_share").mean
+    assert few != many
+    limit = {"lost_share": (few + many) / 2}
+    only = {"caps": [7], "queues": [8], "timeouts_s": [30.0], "headroom": 0.0}
+    found = search(base, limit, exact=nothing_exact, **only).run()
+    assert (found.recommended is not None) == (many < limit["lost_share"])
+    (trial,) = found.trials
+    assert len(trial.today.replications) > FEWEST
+
+
+def test_cap_is_found_by_bisection_where_a_larger_one_only_helps():
+    slots = range(1, 16)
+    base = scene(arrivals=Renewal(rate=4.0), slots=16, requests=20, warmup=0)
+    slo = {"lost_share": 0.01, "wait_p95_s": 1.0}
+    only = {"queues": (16,), "timeouts_s": (5.0,), "headroom": 0.0}
+    found = search(base, slo, caps=slots, **only).run()
+    each = [search(base, slo, caps=[cap], **only).run() for cap in range(9, 13)]
+    kept = [limits_of(one.recommended) for one in each if one.recommended is not None]
+    assert limits_of(found.recommended) == kept[0]
+    assert 0 < len(kept) < len(each)
+    assert len({trial.scenario.cap for trial in found.trials}) <= 4
 
 
 def test_neighbours_are_a_step_to_each_side():
