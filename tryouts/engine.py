@@ -12,6 +12,7 @@ Usage:
   bin/tryout tune [--seconds S] [--traces DIR]
   bin/tryout model URL [--model NAME] [--slots N] [--batched N] [--drafts K]
   bin/tryout foretell URL [--model NAME] [--rounds N] [--pace LIST]
+  bin/tryout machines
   bin/tryout (-h | --help)
 
 `engine` puts a front door with cap 2 and a line of 2 before the engine at URL (vLLM, llama.cpp or
@@ -68,6 +69,10 @@ rounds of a minute or so each; fits the log of cap 2 and holds those of 4 and 6 
 machine is not one engine: started with `--worker-extension-cls tryouts.vllm_pace.Pace` it keeps the
 pace of LIST, e.g. 0.15,0.03,0.001: scheduler and HTTP are vLLM's, the arithmetic is time.
 
+`machines` needs no engine, but root: a sweep over a Dask scheduler and two workers, each in a
+network namespace of its own, is held to what one process says, with a worker killed amid it, and
+without scheduler or worker.
+
 Options:
   --slots N          Its --max-num-seqs. [default: 8]
   --batched N        Its --max-num-batched-tokens. [default: 2048]
@@ -111,6 +116,7 @@ from tryouts.cooling import try_cooling
 from tryouts.engine_details import try_details
 from tryouts.foretold import keep_pace, try_foretold
 from tryouts.llama import try_llama
+from tryouts.machines import try_machines
 from tryouts.messages import try_messages
 from tryouts.several import try_several
 from tryouts.tuned import mixed_log, try_tuned
@@ -291,7 +297,9 @@ def main() -> int:
     """Run the named tryout."""
     arguments = docopt(__doc__ or "")
     url, model = (arguments["URL"] or "").rstrip("/"), arguments["--model"]
-    if any(arguments[name] for name in OF_THE_SIMULATOR):
+    if arguments["machines"]:
+        try_machines(say)
+    elif any(arguments[name] for name in OF_THE_SIMULATOR):
         beside_the_simulator(arguments, url, model)
     elif arguments["engine"]:
         try_engine(url, model)

@@ -5,7 +5,9 @@ Rule 2: a wrong option raises UsageError; whoever parsed the command line prints
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,15 @@ from simulator.reports.terminal import (
     sweep_page,
 )
 from simulator.study.calibrate import Fit, calibrate
-from simulator.study.experiment import ClusterError, Plan, Result, cores, experiment, observe
+from simulator.study.experiment import (
+    ClusterError,
+    Plan,
+    Result,
+    cores,
+    executor,
+    experiment,
+    observe,
+)
 from simulator.study.observed import observed_metrics
 from simulator.study.request import StudyRequest
 from simulator.study.spending import Spending
@@ -58,8 +68,8 @@ def simulate(given: Given) -> int:
     """Carry out `simulate`; returns 0."""
     command = simulate_of(given)
     console = Console(stderr=True)
-    with progress(console, "simulating") as on_progress:
-        (result,) = _experiment(command, on_progress)
+    with progress(console, "simulating") as on_progress, _workers(command) as pool:
+        (result,) = experiment(command.scenarios, command.plan, on_progress, pool)
     if command.json:
         document = simulate_document(command, result)
         if command.log is not None:
@@ -191,26 +201,34 @@ def _print_told(console: Console, command: StudyRequest) -> None:
         console.print(f"Read: {command.told}.", highlight=False)
 
 
-def _experiment(
-    command: StudyRequest, on_progress: Callable[[int, int], None] | None, first: int = 0
-) -> list[Result]:
+@contextmanager
+def _workers(command: StudyRequest) -> Iterator[Executor | None]:
+    """Give what carries out a whole command, so that nothing is started or connected twice."""
+    plan = command.plan
     try:
-        return experiment(command.scenarios, command.plan, on_progress, first=first)
+        with executor(plan, plan.replications * len(command.scenarios)) as pool:
+            yield pool
     except ClusterError as error:
         raise UsageError([f"--dask: {error}"]) from None
 
 
 def _choice(command: StudyRequest) -> Choice:
+    with _workers(command) as pool:
+        return _chosen(command, pool)
+
+
+def _chosen(command: StudyRequest, pool: Executor | None) -> Choice:
+    plan = command.plan
     with progress(Console(stderr=True), "sweeping") as on_progress:
-        results = _experiment(command, on_progress)
+        results = experiment(command.scenarios, plan, on_progress, pool)
     with progress(Console(stderr=True), "with more traffic") as on_progress:
 
         def stress(scenarios: Sequence[Scenario]) -> list[Result]:
-            return _experiment(replace(command, scenarios=tuple(scenarios)), on_progress)
+            return experiment(scenarios, plan, on_progress, pool)
 
         def further(scenario: Scenario, first: int, count: int) -> Result:
-            plan = replace(command.plan, replications=count)
-            (result,) = _experiment(replace(command, scenarios=(scenario,), plan=plan), None, first)
+            more = replace(plan, replications=count)
+            (result,) = experiment([scenario], more, pool=pool, first=first)
             return result
 
         budget = command.plan.replications * len(command.scenarios)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from simulator.study.statistics import Estimate, SampleMean, estimate, estimate_
 from simulator.study.workers import LocalPool
 from simulator.traffic.streams import Streams
 from simulator.traffic.workload import Closed, Replay, Request, requests
+from tornado_frontdoor import __version__
 
 Timeline = list[tuple[float, str, int]]
 
@@ -268,15 +270,52 @@ def executor(plan: Plan, tasks: int) -> Iterator[Executor | None]:
         pool.shutdown(cancel_futures=True)
 
 
+CONNECT_S = 10
+"""How long a scheduler, and then its first worker, may take to be there."""
+
+
 def _dask_client(address: str) -> Any:
     try:
         from distributed import Client
     except ImportError:
         raise ClusterError("needs the dask extra: pip install 'tornado-frontdoor[dask]'") from None
     try:
-        return Client(address, timeout="10s")  # type: ignore[no-untyped-call]
+        client = Client(address, timeout=CONNECT_S)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         raise ClusterError(f"no Dask scheduler at {address!r}: {error}") from None
+    try:
+        _look_at_workers(client, address)
+    except BaseException:
+        client.close()  # type: ignore[no-untyped-call]
+        raise
+    return client
+
+
+def _look_at_workers(client: Any, address: str) -> None:
+    """Raise ClusterError unless there are workers, all with this very version of ours."""
+
+    def version_there() -> str:  # sent as it is, as it may be that we are not there
+        return str(import_module("simulator.study.experiment").__version__)
+
+    try:
+        client.wait_for_workers(1, timeout=CONNECT_S)
+        there = client.run(version_there)
+    except TimeoutError:
+        raise ClusterError(
+            f"the Dask scheduler at {address!r} has no worker: start one there, "
+            f"`dask worker {address}`"
+        ) from None
+    except ImportError as error:
+        raise ClusterError(
+            f"a Dask worker of {address!r} lacks what it needs ({error}): "
+            "pip install 'tornado-frontdoor[dask]' there"
+        ) from None
+    for worker, version in there.items():
+        if version != __version__:
+            raise ClusterError(
+                f"the Dask worker {worker} has tornado-frontdoor {version}, here it is "
+                f"{__version__}: the same is needed everywhere"
+            )
 
 
 def cores() -> int:
