@@ -27,7 +27,6 @@ from simulator.study.statistics import Estimate, SampleMean, estimate, estimate_
 from simulator.study.workers import LocalPool
 from simulator.traffic.streams import Streams
 from simulator.traffic.workload import Closed, Replay, Request, requests
-from tornado_frontdoor import __version__
 
 Timeline = list[tuple[float, str, int]]
 
@@ -295,7 +294,8 @@ def _look_at_workers(client: Any, address: str) -> None:
     """Raise ClusterError unless there are workers, all with this very version of ours."""
 
     def version_there() -> str:  # sent as it is, as it may be that we are not there
-        return str(import_module("simulator.study.experiment").__version__)
+        import_module("simulator.study.experiment")
+        return str(import_module("tornado_frontdoor").__version__)
 
     try:
         client.wait_for_workers(1, timeout=CONNECT_S)
@@ -310,11 +310,12 @@ def _look_at_workers(client: Any, address: str) -> None:
             f"a Dask worker of {address!r} lacks what it needs ({error}): "
             "pip install 'tornado-frontdoor[dask]' there"
         ) from None
+    here = version_there()
     for worker, version in there.items():
-        if version != __version__:
+        if version != here:
             raise ClusterError(
                 f"the Dask worker {worker} has tornado-frontdoor {version}, here it is "
-                f"{__version__}: the same is needed everywhere"
+                f"{here}: the same is needed everywhere"
             )
 
 
