@@ -23,7 +23,7 @@ from simulator.study.variation import LogTimes, Variation, variation_of
 from simulator.traffic.access_log import AccessLog, read_access_log
 from simulator.traffic.benchmarks import Timings, read_benchmark
 from simulator.traffic.distributions import Floats, empirical
-from simulator.traffic.pace import EnginePace
+from simulator.traffic.pace import MOST_LEVEL_ERROR, EnginePace
 from simulator.traffic.service_profiles import MeasuredSeconds, ServiceProfile
 from simulator.traffic.tables import TraceError
 
@@ -148,7 +148,7 @@ def _level_error(varies: Variation, scale: Floats, times: LogTimes) -> float:
     """Return the standard error of the level of another run: that of the fit, and its own."""
     (column,) = varies.whitened(scale[:, None], scale, times).T
     fitted = varies.noise**2 / max(1e-12, float(column @ column))
-    return float(np.sqrt(fitted + varies.of_logs**2))
+    return min(MOST_LEVEL_ERROR, float(np.sqrt(fitted + varies.of_logs**2)))
 
 
 def _left_open(moments: Callable[[float], tuple[float, float]]) -> tuple[float, ...]:

@@ -13,6 +13,8 @@ from simulator.traffic.distributions import Floats
 
 DRAWN = 1024
 """Times that are drawn for a replication; a longer one meets them again."""
+MOST_LEVEL_ERROR = 3.0
+"""Of the logarithm of its mean speed: whoever may be wrong by twenty times knows nothing of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from simulator.traffic.engine_details import (
     PrefixCache,
     Speculation,
 )
-from simulator.traffic.pace import STEADY, EnginePace
+from simulator.traffic.pace import MOST_LEVEL_ERROR, STEADY, EnginePace
 
 CHUNK_TOKENS = 2048
 """Prompt tokens in one iteration: vLLM's `max_num_batched_tokens` where nothing is said."""
@@ -296,7 +296,7 @@ _MOST = {
     "speed_time_s": 1e9,
     "slowdown_error": 1e4,
     "slowdown_draws": 1e4,
-    "seconds_error": 1.0,
+    "seconds_error": MOST_LEVEL_ERROR,
     "in_service_mean": 1e6,
     "kv_tokens": 1e12,
     "kv_block_tokens": 1e6,
