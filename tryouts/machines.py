@@ -41,7 +41,7 @@ SOON_S = 20.0
 """Beyond what a start takes here."""
 
 
-class Say(Protocol):
+class _Say(Protocol):
     """Tells what was seen, and whether it is as it should be."""
 
     def __call__(self, what: str, *, holds: bool | None = None) -> None:
@@ -49,7 +49,7 @@ class Say(Protocol):
         ...
 
 
-def try_machines(say: Say) -> None:
+def try_machines(say: _Say) -> None:
     """Carry it all out; needs root, and iproute2."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         say("network namespaces need root, and `ip` of iproute2", holds=False)
@@ -140,7 +140,7 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True)
 
 
-def _try_without_scheduler(say: Say, network: _Network) -> None:
+def _try_without_scheduler(say: _Say, network: _Network) -> None:
     began_s = time.monotonic()
     network.swept(1, "--jobs", "1", "--requests", "100")
     start_s = time.monotonic() - began_s
@@ -154,13 +154,13 @@ def _try_without_scheduler(say: Say, network: _Network) -> None:
         say(told, holds=holds and took_s < 2 * start_s + SOON_S)
 
 
-def _try_without_worker(say: Say, network: _Network) -> None:
+def _try_without_worker(say: _Say, network: _Network) -> None:
     done = network.swept(1, *SIZE, "--dask", SCHEDULER)
     last = done.stderr.strip().splitlines()[-1:]
     say(f"a scheduler alone: {last}", holds=done.returncode == 2 and "has no worker" in done.stderr)
 
 
-def _try_both(say: Say, network: _Network, workers: list[psutil.Process]) -> None:
+def _try_both(say: _Say, network: _Network, workers: list[psutil.Process]) -> None:
     here = network.swept(FEW, *SIZE, "--jobs", "1")
     before_s = [_cpu_s(worker) for worker in workers]
     there = network.swept(FEW, *SIZE, "--dask", SCHEDULER)
@@ -172,7 +172,7 @@ def _try_both(say: Say, network: _Network, workers: list[psutil.Process]) -> Non
     say(f"the workers spent {told} of CPU", holds=min(spent_s) > max(spent_s) / 4)
 
 
-def _try_killed(say: Say, network: _Network, workers: list[psutil.Process]) -> None:
+def _try_killed(say: _Say, network: _Network, workers: list[psutil.Process]) -> None:
     here = network.swept(MANY, *SIZE, "--jobs", "1")
     before_s = _cpu_s(workers[0])
     running = subprocess.Popen(
