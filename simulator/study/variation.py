@@ -68,10 +68,6 @@ class LogTimes:
             return STEADY
         return EnginePace(deviation=by.of_times, time_s=span_s / self.count)
 
-    def taken(self, index: Index) -> "LogTimes":
-        """Return those of the requests with these numbers."""
-        return LogTimes(self.of_request[index], self.log_of)
-
 
 @dataclass(frozen=True, slots=True)
 class Variation:

@@ -8,6 +8,7 @@ Rule 2: a large array that many tasks have in common, as a trace is, is written 
 
 import io
 import multiprocessing
+import os
 import pickle
 import signal
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from functools import lru_cache
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,7 +36,7 @@ class LocalPool(Executor):
     def __init__(self, jobs: int) -> None:
         self._others = set(multiprocessing.active_children())
         self._pool = ProcessPoolExecutor(
-            jobs, mp_context=_context(), initializer=_leave_ctrl_c_to_the_parent
+            jobs, mp_context=_context(), initializer=_stand_by_the_parent
         )
         self._shelf = Shelf()
 
@@ -61,9 +63,18 @@ def _context() -> BaseContext:
     return context
 
 
-def _leave_ctrl_c_to_the_parent() -> None:
-    """Ctrl-C reaches the whole process group; only one of it should speak."""
+def _stand_by_the_parent() -> None:
+    """Leave Ctrl-C, which reaches the whole process group, to the parent, and end when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    """Wait for its end, whatever ends it: nobody waits for results any more then."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 class Shelf:

@@ -2,9 +2,12 @@
 
 import os
 import pickle
+import subprocess
+import sys
 from operator import attrgetter
 
 import numpy as np
+import psutil
 import pytest
 from scenes import scene
 
@@ -72,3 +75,28 @@ def test_what_is_wanted_comes_back_in_order_whatever_is_carried_out_first():
     assert [each.metrics for each in done[0]] == [
         each.metrics for each in all_of_them.replications[1:]
     ]
+
+
+POOL = """
+import os, time
+from simulator.study.workers import LocalPool
+if __name__ == "__main__":
+    pool = LocalPool(2)
+    pids = {pool.submit(os.getpid).result()}
+    tasks = [pool.submit(time.sleep, 600) for _ in range(2)]
+    print(*pids, *pool._pool._processes, flush=True)
+    tasks[0].result()
+"""
+
+
+def test_processes_end_with_who_started_them_whatever_ends_it(tmp_path):
+    script = tmp_path / "pool.py"
+    script.write_text(POOL)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+        workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        parent.kill()
+        parent.wait(60)
+        _, alive = psutil.wait_procs(workers, timeout=60)
+        for left in alive:
+            left.kill()
+        assert not alive

@@ -23,7 +23,13 @@ def checked_redis_url(text: str) -> str:
     """Return the URL; raises ValueError, for an operator, where it is not what it seems to be."""
     if not text.isprintable() or " " in text:
         raise ValueError("must have no blanks and no control characters")
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:  # its words show what stands there, a password too
+        raise ValueError(
+            "must be written with plain letters: in a password [ is %5B and ] is %5D, and other "
+            "characters are %XX for each byte of their UTF-8"
+        ) from error
     if parts.scheme not in _SCHEMES or not text.startswith(f"{parts.scheme}://"):
         raise ValueError(f"must be {_FORMS}")
     if "#" in text:
@@ -42,7 +48,7 @@ def checked_redis_url(text: str) -> str:
             raise ValueError(f"must name a host: {_FORMS}")
         host_of(host)
         if port is not None:
-            port_of(port, lowest=1)
+            _check_port(port)
         in_path = parts.path.removeprefix("/")
     _check_query(parts.query, parts.scheme, in_path)
     return text
@@ -52,6 +58,13 @@ def shown_redis_url(text: str) -> str:
     """Return a URL as it may be shown: without user, password and query."""
     parts = urlsplit(text)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _check_port(text: str) -> None:
+    try:
+        port_of(text, lowest=1)
+    except ValueError as error:  # it may be a password, where the host was forgotten
+        raise ValueError(f"must have a port from 1 to 65535 behind the host: {_FORMS}") from error
 
 
 def _check_user(text: str) -> None:
