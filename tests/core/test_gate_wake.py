@@ -313,4 +313,4 @@ def awake_gate() -> Gate:
 def test_an_engine_that_can_sleep_does_not_slow_its_gate_by_much():
     """A bound that only a change of order breaks: both take a few microseconds."""
     plain = pair_us(Gate(UpstreamKey("a"), limits(), ManualClock(), Random(1)))
-    assert pair_us(awake_gate()) < 4 * plain + 5
+    assert pair_us(awake_gate()) < 6 * plain + 10
