@@ -233,4 +233,4 @@ def cpu_s_until_it_listens(compiled: Path) -> float:
 def test_serve_listens_after_less_than_half_a_second_of_cpu(tmp_path: Path):
     # With its modules compiled, as installations have them: the first of five does that. The best
     # of them counts, since what else runs on the machine makes a second of CPU do less.
-    assert min(cpu_s_until_it_listens(tmp_path) for _ in range(5)) < 0.8
+    assert min(cpu_s_until_it_listens(tmp_path) for _ in range(5)) < 0.5

@@ -269,17 +269,21 @@ def limits() -> AdmissionLimits:
     return AdmissionLimits(cap=6, queue=8, queue_timeout_s=30.0)
 
 
-def pair_us(gate: Gate) -> float:
-    """Return the best CPU time of an arrival and its end, in microseconds."""
-    found = []
+def pairs_us(*gates: Gate) -> list[float]:
+    """Return the best CPU time of an arrival and its end at each gate, in microseconds.
+
+    In turn: whatever the machine does besides meets all of them.
+    """
+    found: list[list[float]] = [[] for _ in gates]
     for _ in range(20):
-        began = process_time()
-        for _ in range(500):
-            ticket = Ticket()
-            gate.arrive(ticket)
-            gate.finish(ticket, Outcome.SERVED)
-        found.append(process_time() - began)
-    return min(found) / 500 * 1e6
+        for gate, took in zip(gates, found, strict=True):
+            began = process_time()
+            for _ in range(500):
+                ticket = Ticket()
+                gate.arrive(ticket)
+                gate.finish(ticket, Outcome.SERVED)
+            took.append(process_time() - began)
+    return [min(took) / 500 * 1e6 for took in found]
 
 
 def asleep_gate(key: str, gpus: GpuLedger) -> Gate:
@@ -312,5 +316,6 @@ def awake_gate() -> Gate:
 
 def test_an_engine_that_can_sleep_does_not_slow_its_gate_by_much():
     """A bound that only a change of order breaks: both take a few microseconds."""
-    plain = pair_us(Gate(UpstreamKey("a"), limits(), ManualClock(), Random(1)))
-    assert pair_us(awake_gate()) < 6 * plain + 10
+    gates = Gate(UpstreamKey("a"), limits(), ManualClock(), Random(1)), awake_gate()
+    plain, awake = pairs_us(*gates)
+    assert awake < 4 * plain + 5
