@@ -7,7 +7,6 @@ Rule 2: what the traffic or the options do not say takes a value that is shown.
 
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
@@ -57,7 +56,7 @@ def tune(given: Mapping[str, Any], to: Destination | None = None) -> Recommendat
         say(line)
     slots = base.replicas * base.slots
     plan = command.plan
-    with executor(plan, plan.jobs) if plan.jobs > 1 else nullcontext() as pool:
+    with executor(plan, plan.jobs) as pool:
         search = Search(
             base=base,
             plan=plan,

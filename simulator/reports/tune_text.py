@@ -17,6 +17,7 @@ from simulator.reports.terminal import asked_columns, memory_notes, notes, numbe
 from simulator.study.capacity import load_of
 from simulator.study.limits import LimitCheck
 from simulator.study.request import StudyRequest
+from simulator.study.trials import Place
 from simulator.study.tune import Trial, Tuned, ruled_out_text
 
 SHOWN = (
@@ -47,16 +48,20 @@ class Destination:
 
 def tables_of(scenario: Scenario, to: Destination) -> Tables:
     """Return what is to be written, by the upstream's table."""
+    idle_s = None if scenario.tiers is None else scenario.tiers.idle_s
+    return tables_for(to, (scenario.cap, scenario.queue, scenario.timeout_s), idle_s)
+
+
+def tables_for(to: Destination, place: Place, idle_s: tuple[float, float] | None) -> Tables:
+    """Return the same for a point and idle times, if there are any."""
+    cap, queue, timeout_s = place
     admission: dict[str, Value] = {} if to.slots is None else {"slots": to.slots}
-    admission["cap"], admission["queue"] = scenario.cap, scenario.queue
-    admission["queue_timeout_s"] = scenario.timeout_s
-    admission |= to.kept
+    admission |= {"cap": cap, "queue": queue, "queue_timeout_s": timeout_s, **to.kept}
     if "return_places" in admission:  # never more than the queue has
-        admission["return_places"] = min(int(admission["return_places"]), scenario.queue)
+        admission["return_places"] = min(int(admission["return_places"]), queue)
     tables: dict[str, Mapping[str, Value]] = {"admission": admission}
-    tiers = scenario.tiers
-    if tiers is not None and to.tiers:
-        tables["sleep"] = {"idle_sleep_s": tiers.idle_s[0], "idle_offload_s": tiers.idle_s[1]}
+    if idle_s is not None and to.tiers:
+        tables["sleep"] = {"idle_sleep_s": idle_s[0], "idle_offload_s": idle_s[1]}
     return tables
 
 

@@ -84,10 +84,11 @@ class Trials:
     """Requests, in all."""
     _results: dict[Scenario, Result] = field(default_factory=dict)
     _theory: dict[Scenario, Mapping[str, float]] = field(default_factory=dict)
-    _stressed_base: Scenario = field(init=False)
+    stressed: Scenario = field(init=False)
+    """With the headroom's traffic; its limits are still to be found, too."""
 
     def __post_init__(self) -> None:
-        self._stressed_base = self.base.stressed(rate=1 + self.headroom)
+        self.stressed = self.base.stressed(rate=1 + self.headroom)
 
     def without_headroom(self) -> "Trials":
         """Return the same for today's traffic only; what was simulated of it is not done again."""
@@ -141,7 +142,7 @@ class Trials:
     def _worlds(self, place: Place) -> list[Scenario]:
         """Return a point with today's traffic and, where that is asked, with the headroom's."""
         today = self.base.at(*place)
-        return [today, self._stressed_base.at(*place)] if self.headroom else [today]
+        return [today, self.stressed.at(*place)] if self.headroom else [today]
 
     def _decided(self, world: Scenario) -> bool:
         if world not in self._theory:

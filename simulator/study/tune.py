@@ -117,9 +117,8 @@ class Search:
         """Return the recommendation."""
         caps: list[int] = []
         out: list[tuple[int, Load]] = []
-        stressed = self.base.stressed(rate=1 + self.headroom)
         for cap in self.caps:
-            load = load_of(stressed.at(cap, 0, 0))
+            load = load_of(self.trials.stressed.at(cap, 0, 0))
             hopeless = load.share is not None and load.share * (1 - self._may_lose()) > 1
             if hopeless:
                 out.append((cap, load))

@@ -110,7 +110,6 @@ class _Stay:
     times: Floats
     off_times: Floats
     off_logs: Floats
-    log_determinant: float
 
     @classmethod
     def of(cls, variation: Variation, squares: Floats, times: LogTimes) -> "_Stay":
@@ -122,7 +121,6 @@ class _Stay:
             of_times,
             np.divide(1 - of_times, squares, out=np.zeros_like(squares), where=squares > 0),
             np.divide(1 - of_logs, log_squares, out=np.zeros_like(of_logs), where=log_squares > 0),
-            float(-2 * np.log(of_times).sum() - 2 * np.log(of_logs).sum()),
         )
 
 

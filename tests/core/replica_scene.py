@@ -52,6 +52,11 @@ TO_LEVEL = {vllm.SLEEP_1: 1, vllm.SLEEP_1_PLAIN: 1, vllm.SLEEP_2: 2, vllm.SLEEP_
 TAKES_S = {vllm.WAKE: 2.0, vllm.RELOAD: 20.0, **dict.fromkeys(TO_LEVEL, 1.0)}
 
 
+def has_room(replicas, weight):
+    """Whether one of them can take so many slots now."""
+    return any(one.available and one.used + weight <= one.slots for one in replicas)
+
+
 class Engine:
     """One engine: how deep it sleeps, who is in it, which of its steps are under way."""
 
@@ -240,7 +245,7 @@ class Scene:
         deadline_s = gate.next_deadline()
         head = next(iter(self.waiting), None)
         if head is not None and (deadline_s is None or deadline_s > now):
-            assert not gate.replicas.has_room(head.weight) or (
+            assert not has_room(gate.replicas, head.weight) or (
                 gate.in_flight + gate.cooling + head.weight > self.cap
             ), "waits beside a free slot"
 

@@ -14,7 +14,7 @@ from urllib.request import Request
 from rich.console import Console
 from rich.table import Table
 
-from tornado_frontdoor.cli.straight import STRAIGHT, base_of
+from tornado_frontdoor.cli.straight import STRAIGHT, base_given, base_of
 
 DEFAULT_ADMIN = "http://127.0.0.1:8010"
 DEFAULT_PUBLIC = "http://127.0.0.1:8080"
@@ -304,10 +304,8 @@ def ago(seconds: float | None) -> str:
 
 def admin_request(method: str, admin: str | None, path: str) -> Request:
     """Return a call of an admin listener; raises NoAddress."""
-    option = "$FRONTDOOR_ADMIN" if admin is None else "--admin"
-    given = os.environ.get("FRONTDOOR_ADMIN") or DEFAULT_ADMIN if admin is None else admin
     try:
-        base = base_of(given, option)
+        base = base_given(admin, "--admin", "FRONTDOOR_ADMIN", DEFAULT_ADMIN)
     except ValueError as error:
         raise NoAddress(str(error)) from None
     mark = {"X-Frontdoor-Admin": "cli"}

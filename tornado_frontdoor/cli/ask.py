@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 
 from tornado_frontdoor.cli.live import read_events
-from tornado_frontdoor.cli.straight import base_of
+from tornado_frontdoor.cli.straight import base_given
 from tornado_frontdoor.core.printable import printable
 
 USAGE = """frontdoor ask: ask a model, and see how one waits for it.
@@ -42,11 +42,8 @@ class Unanswered(Exception):  # noqa: N818 - said to a person as it stands
 
 def run(arguments: Mapping[str, Any]) -> int:
     """Ask; returns the exit code."""
-    given, option = arguments["--url"], "--url"
-    if given is None:
-        given, option = os.environ.get("FRONTDOOR_URL") or DEFAULT_URL, "$FRONTDOOR_URL"
     try:
-        url = base_of(given, option)
+        url = base_given(arguments["--url"], "--url", "FRONTDOOR_URL", DEFAULT_URL)
     except ValueError as error:
         print(f"frontdoor ask: {error}", file=sys.stderr)
         return 2

@@ -4,6 +4,7 @@ Through no proxy of the environment and after no redirect: what is sent along ma
 key, which is for nobody on the way.
 """
 
+import os
 from ssl import SSLContext
 from urllib.request import (
     HTTPRedirectHandler,
@@ -22,6 +23,16 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 STRAIGHT = build_opener(ProxyHandler({}), _NoRedirect)
+
+
+def base_given(given: str | None, option: str, variable: str, usual: str) -> str:
+    """Return the address of an option, else of a variable of the environment, else the usual one.
+
+    As `base_of`.
+    """
+    if given is not None:
+        return base_of(given, option)
+    return base_of(os.environ.get(variable) or usual, f"${variable}")
 
 
 def base_of(url: str, option: str) -> str:

@@ -38,7 +38,6 @@ TAKEN: Mapping[str, frozenset[str]] = {
 }
 TOLD: Mapping[str, Mapping[str, str]] = {
     "Settings": {"cluster": "one front door"},
-    "ServerSettings": {},
     "UpstreamSettings": {
         "engine": "vLLM's habits",
         "discover": "one engine; give --replicas for more",

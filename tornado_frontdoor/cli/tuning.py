@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from simulator.cli.commands import COMMANDS
-from simulator.cli.option_parser import UsageError
+from simulator.cli.option_parser import MOST_PLACES, UsageError
 from simulator.cli.tune import Recommendation, tune
-from simulator.reports.tune_text import Destination, Tables, tables_of
+from simulator.reports.tune_text import tables_for, tables_of
 from simulator.traffic.access_log import AccessLog, read_access_log
 from simulator.traffic.tables import TraceError
 from tornado_frontdoor.cli import file_tables, speed_probe
@@ -47,24 +47,14 @@ def answer(given: Mapping[str, Any]) -> Recommendation:
     to = destination(upstream, given, tiers=tiers)
     if not given.get("--apply"):
         return tune(given, to)
-    file_tables.verify_writable(Path(path), key, _made_up(to))
-    answer = tune(given, to)
-    if (best := answer.tuned.recommended) is not None:
+    # Some tables such as an answer has, with room in the queue for whatever places are kept in it.
+    made_up = tables_for(to, (1, MOST_PLACES, 1.0), (1.0, 2.0))
+    file_tables.verify_writable(Path(path), key, made_up)
+    found = tune(given, to)
+    if (best := found.tuned.recommended) is not None:
         backup = file_tables.apply(Path(path), key, tables_of(best.scenario, to))
         print(f"written: {path}; as it was: {backup}", file=sys.stderr)
-    return answer
-
-
-def _made_up(to: Destination) -> Tables:
-    """Return tables such as an answer has, to find out whether they can be written."""
-    admission = {"cap": 1, "queue": LONGEST, "queue_timeout_s": 1.0, **to.kept}
-    slots = {} if to.slots is None else {"slots": to.slots}
-    idle = {"sleep": {"idle_sleep_s": 1.0, "idle_offload_s": 2.0}} if to.tiers else {}
-    return {"admission": {**slots, **admission}, **idle}
-
-
-LONGEST = 100_000
-"""A queue with room for whatever places are kept in it."""
+    return found
 
 
 def simulated(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -80,9 +70,9 @@ def simulated(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return _with({"--upstream": key, **limits_taken(upstream.admission), **options}, given)
 
 
-def _with(taken: Mapping[str, str], given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return options with what was taken from a configuration, where it was not given."""
-    return {**given, **{name: text for name, text in taken.items() if not given.get(name)}}
+def _with(options: Mapping[str, str], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what was given, and for the rest what was taken from a configuration."""
+    return {**given, **{name: text for name, text in options.items() if not given.get(name)}}
 
 
 def _log_of(given: Mapping[str, Any], key: str) -> AccessLog | None:

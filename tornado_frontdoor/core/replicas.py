@@ -151,10 +151,6 @@ class Replicas:
         free = sum(one.slots - one.used for one in self if not one.up and not one.drained)
         return min(cap - awake, free)
 
-    def has_room(self, weight: int) -> bool:
-        """Whether one of them can take `weight` slots now."""
-        return any(one.available and one.used + weight <= one.slots for one in self._all.values())
-
     def next_probe_s(self) -> float:
         """Return when one of them is to be looked at."""
         return min((replica.probe_s for replica in self), default=inf)

@@ -118,8 +118,7 @@ class FedStream(IOStream):
             self.close(exc_info=error)
             return None
         except Exception as error:  # noqa: BLE001 - as Tornado's own: whatever it is, it is over
-            LOG.warning("a connection cannot be read: %s", error)
-            self.close(exc_info=error)
+            self._unreadable(error)
             return None
         if not data:
             self.close()
@@ -135,11 +134,14 @@ class FedStream(IOStream):
         try:
             came_bytes = self._read_to_buffer()
         except Exception as error:  # noqa: BLE001 - as Tornado's own: whatever it is, it is over
-            LOG.warning("a connection cannot be read: %s", error)
-            self.close(exc_info=error)
+            self._unreadable(error)
             return
         if came_bytes:
             self.on_bytes()
+
+    def _unreadable(self, error: Exception) -> None:
+        LOG.warning("a connection cannot be read: %s", error)
+        self.close(exc_info=error)
 
 
 class FedTlsStream(SSLIOStream, FedStream):
