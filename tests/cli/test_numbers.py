@@ -58,7 +58,7 @@ def test_an_address_with_a_port_that_is_none_is_told(
 def test_an_address_that_is_none_is_told(
     capsys: pytest.CaptureFixture[str], command: str, url: str
 ) -> None:
-    assert f": {url or 'it'}: " in fault(capsys, *command.split(), url)
+    assert f": {url or 'empty'}: " in fault(capsys, *command.split(), url)
 
 
 def test_an_address_of_the_environment_is_named_as_such(

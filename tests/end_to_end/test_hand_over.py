@@ -144,6 +144,43 @@ def test_signals_in_the_last_moment_do_not_change_how_it_ends(tmp_path: Path, mo
         assert "was started to take over" not in door.errors
 
 
+def runs(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+        return state not in "ZX"  # ended, and perhaps nobody here asks how
+    return False
+
+
+def successors(errors: str) -> list[int]:
+    return [int(pid) for pid in re.findall(r"process (\d+) was started to take over", errors)]
+
+
+def test_stopped_as_its_successor_starts_neither_goes_on(tmp_path: Path):
+    with stage(tmp_path) as made:
+        door = made.start("serve", "--config", str(configured(made, 9)))
+        door.port("public"), door.port("admin")
+        door.signal(signal.SIGUSR2)
+        door.signal(signal.SIGTERM)
+        assert door.code() == 0, door.errors
+        for pid in successors(door.errors):
+            until(lambda pid=pid: not runs(pid))
+        assert "did not take over" not in door.errors
+
+
+def test_of_many_calls_for_a_successor_one_is_heeded(tmp_path: Path):
+    with stage(tmp_path) as made:
+        door = made.start("serve", "--config", str(configured(made, 9)))
+        public, _ = door.port("public"), door.port("admin")
+        for _ in range(20):
+            door.signal(signal.SIGUSR2)
+            time.sleep(0.005)  # each is heard by itself
+        assert door.port("public") == public  # the next one says so on the same stdout
+        assert door.code() == 0, door.errors
+        (pid,) = successors(door.errors)
+        os.kill(pid, signal.SIGTERM)
+        assert "was started before, and has yet to take over" in door.errors
+
+
 @pytest.mark.slow
 def test_a_successor_that_cannot_start_leaves_the_front_door_as_it_is(tmp_path: Path):
     with stage(tmp_path) as made:

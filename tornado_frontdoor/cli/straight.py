@@ -43,7 +43,7 @@ def base_of(url: str, option: str) -> str:
     try:
         return normalised_url(url)
     except ValueError as error:
-        raise ValueError(f"{option}: {url or 'it'}: {error}") from error
+        raise ValueError(f"{option}: {url or 'empty'}: {error}") from error
 
 
 def straight_with(context: SSLContext) -> OpenerDirector:

@@ -159,6 +159,7 @@ class App:
             if await self.succession.until(self._stop):
                 await self.succession.finish(self._stop)
             else:
+                self.succession.call_off()
                 await self._be_lame()
             self._manager.stopping("draining")
             await self.drain()

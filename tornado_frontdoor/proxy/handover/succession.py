@@ -9,6 +9,7 @@ with the connections that it has, closes each after its answer, and ends with th
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -60,6 +61,9 @@ class Succession:
         self._meeting = MeetingPoint(started_with.server.state_dir, self._asked)
         self._gates: GivenGates | None = None
         self._pid = 0
+        self._started_pid = 0
+        """Started to take over, and not seen to have done so, nor to have ended."""
+        self._ends = False
         self._over = asyncio.Event()
         self.failed = False
         """Whether the next process ended before it served: then nobody does."""
@@ -108,6 +112,8 @@ class Succession:
     def spawn(self) -> None:
         """Start the process that takes the place of this one: the same command once more."""
         why = self._why_not()
+        if self._started_pid:
+            why = why or f"process {self._started_pid} was started before, and has yet to take over"
         if why:
             LOG.warning("no process is started to take over: %s", why)
             return
@@ -122,15 +128,28 @@ class Succession:
             LOG.error("cannot start the process that is to take over: %s", error)  # noqa: TRY400
             return
         LOG.info("process %d was started to take over", pid)
+        self._started_pid = pid
         self._watch(pid, CHILD_LOOKS)
+
+    def call_off(self) -> None:
+        """End with this process: who was started to take over and has not is ended, too."""
+        self._ends = True
+        if self._started_pid and not self.given:
+            LOG.info("process %d is told to end before it takes over", self._started_pid)
+            with suppress(ProcessLookupError):
+                os.kill(self._started_pid, signal.SIGTERM)
 
     def _watch(self, pid: int, looks: int) -> None:
         with suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG) != (0, 0):
-                LOG.error("process %d did not take over: see what it printed", pid)
+                if not self._ends:
+                    LOG.error("process %d did not take over: see what it printed", pid)
+                self._started_pid = 0
                 return
         if looks and not self.given:
             asyncio.get_running_loop().call_later(0.1, self._watch, pid, looks - 1)
+        else:
+            self._started_pid = 0
 
     # How
 
@@ -176,7 +195,7 @@ class Succession:
         self._gates.begin(asked.connection)
 
     def _why_not(self) -> str:
-        if self.given or self._parts.door.draining:
+        if self.given or self._ends or self._parts.door.draining:
             return "this front door is going away already"
         for key, upstream in self._parts.pool.current.items():
             process = upstream.settings.process
