@@ -21,7 +21,7 @@ ROOT = HERE.parents[1]
 BLOCK = 20
 """Worlds of one test: enough that its own costs do not matter."""
 SHRINK_RUNS = 120
-DEFAULT, BY_HAND = "40-280", "1000-3000"
+DEFAULT, BY_HAND = "40-120", ("120-280", "1000-3000")
 
 
 def blocks(seeds: str) -> list[range]:
@@ -80,14 +80,15 @@ def hold(seeds: range) -> Counter[str]:
     return happened
 
 
-@pytest.mark.parametrize("seeds", blocks(os.environ.get("FRONTDOOR_SEEDS", DEFAULT)), ids=str)
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        *blocks(os.environ.get("FRONTDOOR_SEEDS", DEFAULT)),
+        *(pytest.param(some, marks=pytest.mark.slow) for text in BY_HAND for some in blocks(text)),
+    ],
+    ids=str,
+)
 def test_worlds_keep_the_laws(seeds: range) -> None:
-    hold(seeds)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seeds", blocks(BY_HAND), ids=str)
-def test_thousands_of_worlds_keep_the_laws(seeds: range) -> None:
     hold(seeds)
 
 
