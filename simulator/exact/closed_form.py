@@ -71,7 +71,9 @@ class BoundedQueue:
 
     def served_within(self, wait_s: float) -> float:
         """Share that is served after waiting at most `wait_s`, those served at once included."""
-        below, _ = self._states()
+        return self._served_within(wait_s, self._states()[0])
+
+    def _served_within(self, wait_s: float, below: Floats) -> float:
         j = np.arange(self.queue)
         load = self.rate * self.mean_s / self.cap
         waited = below[-1] + j * log(load) + self._log_done(j + 1, wait_s)
@@ -103,12 +105,14 @@ class BoundedQueue:
         target = share * self.served
         if self.at_once >= target:
             return 0.0
+        below, _ = self._states()
         low, high = 0.0, self.timeout_s if self.timeout_s < inf else self.mean_s
-        while self.timeout_s == inf and self.served_within(high) < target:
+        while self.timeout_s == inf and self._served_within(high, below) < target:
             high *= 2
         for _ in range(60):
             middle = (low + high) / 2
-            low, high = (low, middle) if self.served_within(middle) >= target else (middle, high)
+            enough = self._served_within(middle, below) >= target
+            low, high = (low, middle) if enough else (middle, high)
         return high
 
     def metrics(self) -> dict[str, float]:
