@@ -32,6 +32,7 @@ HI: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
 Json = dict[str, Any]
 
 _EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+_MESSAGE = TypeAdapter(Message)
 
 
 def sse(*payloads: dict[str, Any] | str) -> bytes:
@@ -164,7 +165,7 @@ def validated(message: dict[str, Any]) -> dict[str, Any]:
     for block in message["content"]:  # pydantic's union would take either for the other
         required = {"thinking": {"thinking", "signature"}, "tool_use": {"id", "name", "input"}}
         assert required.get(block["type"], set()) <= set(block)
-    official = TypeAdapter(Message).validate_python(message).model_dump()
+    official = _MESSAGE.validate_python(message).model_dump()
     for block in official["content"]:
         block.pop("parsed_output", None)
     return official
