@@ -12,7 +12,7 @@ import pytest
 from doorway import CHAT, Doorway, doorway, with_length
 from wire import chat
 
-ROUNDS = 100
+ROUNDS = 25
 
 
 async def all_leave_at_once(door: Doorway, *, stream: bool) -> None:
