@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from loadtests.harness.processes import FRONTDOOR, ROOT
 from loadtests.harness.scenarios import StandInEngine
@@ -70,7 +70,7 @@ def predict(
         raise UnavailableError(f"{engine.model} served nothing")
     document = _simulate(engine, rate, hold, requests, seed)
     measured = _measured(summary, engine.model, outcomes)
-    scale = math.sqrt(REPLICATIONS) / float(student.ppf(0.975, REPLICATIONS - 1))
+    scale = math.sqrt(REPLICATIONS) / float(stdtrit(REPLICATIONS - 1, 0.975))
     rows = []
     for name, value in measured.items():
         metric = document["metrics"].get(name)
