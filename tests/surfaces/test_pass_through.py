@@ -130,3 +130,15 @@ def test_a_response_that_breaks_off_ends_with_an_error_event_of_its_dialect():
     payload = json.loads(data.removeprefix("data: "))
     assert payload["type"] == "error"
     assert payload["error"]["type"] == "upstream_error"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "told"),
+    [(["no", " room"], "no room"), (["a" * 64, "b" * 64, "c" * 64, "d" * 64, "end"], "…b")],
+)
+def test_an_engines_error_is_told_and_that_its_beginning_is_gone(pieces, told):
+    relay = PassThrough(CHAT)
+    relay.head(500, [("Content-Type", "text/plain")])
+    for piece in pieces:
+        relay.data(piece.encode())
+    assert f"the engine answered 500: {told}" in (relay.end().cause or "")

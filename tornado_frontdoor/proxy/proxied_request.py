@@ -337,16 +337,17 @@ class ProxiedRequest:
             self._client.on_gone = self._client.on_drained = None
             self.record.status = self._client.status
             self.record.bytes_out = self._client.bytes_out
-            pieces = self._last.pieces if self._last is not None else ()
+            last = self._last
+            pieces = last.pieces if last is not None else ()
             if pieces:
                 self.record.tokens_in, self.record.tokens_out = tokens_of(b"".join(pieces))
             if ending is not None and outcome is not _SERVED:
                 self.record.cause = ending.cause
-            elif self.record.status >= 400 and pieces:  # served, and refused by the engine
+            elif last is not None and pieces and self.record.status >= 400:
+                # Served, and refused by the engine.
                 engine = self._lease.ticket.replica
                 self._upstream.refused(engine, self.record.status, pieces[0])
-                told = pieces[0][:300].decode("utf-8", "replace")
-                self.record.cause = f"the engine answered {self.record.status}: {told}"
+                self.record.cause = f"the engine answered {self.record.status}: {last.shown()}"
                 if self.record.status == 401:
                     key = f"upstreams.{self._request.upstream}.api_key_file"
                     self.record.cause += f"; it wants a key: see {key}"

@@ -4,6 +4,7 @@ LAST_PIECES = 4
 """How many are kept: a count comes with the last events of a stream."""
 SMALL_PIECE_BYTES = 64
 """A piece below it is joined with the next one, so that four hold any `[DONE]` or error's head."""
+SHOWN_BYTES = 300
 
 
 class LastPieces:
@@ -26,3 +27,8 @@ class LastPieces:
         if len(pieces) > LAST_PIECES:
             del pieces[0]
             self.is_all = False
+
+    def shown(self) -> str:
+        """Return what people are shown of it, after an ellipsis where its beginning is gone."""
+        told = b"".join(self.pieces)[:SHOWN_BYTES].decode("utf-8", "replace")
+        return told if self.is_all else f"\N{HORIZONTAL ELLIPSIS}{told}"

@@ -15,7 +15,7 @@ from json import dumps, loads
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
 from tornado_frontdoor.surfaces.base import Document, Ending, Head, Headers
 from tornado_frontdoor.surfaces.headers import BadHeadError, read_answer_head
-from tornado_frontdoor.surfaces.last_pieces import LastPieces
+from tornado_frontdoor.surfaces.last_pieces import SHOWN_BYTES, LastPieces
 from tornado_frontdoor.surfaces.retry_headers import STATUS
 from tornado_frontdoor.surfaces.sse import Frame, FrameTooLongError, Reader
 from tornado_frontdoor.surfaces.weight import CHAT, COMPLETIONS
@@ -24,7 +24,6 @@ RESPONSES = "/v1/responses"
 
 _SERVED = Ending(Outcome.SERVED)
 _ENDED_EARLY = "ended its stream before the answer did"
-_SHOWN_BYTES = 300
 # A text's line breaks and quotes are escaped, so none of these can stand inside of one.
 _LINE_BYTES = len(b"\ndata: ")
 """The most that stands before a mark in its line, the break of the line before included."""
@@ -97,7 +96,7 @@ class PassThrough:
         """Judge the whole: an engine's polite end is not yet a success."""
         tail = b"".join(self._last.pieces)
         if self._status >= 500:
-            return _failed(f"the engine answered {self._status}: {_shown(tail)}")
+            return _failed(f"the engine answered {self._status}: {self._last.shown()}")
         if self._encoded:
             return _SERVED
         ending = self._responses.end() if self._responses is not None else self._judge(tail)
@@ -196,7 +195,7 @@ class ResponseEvents:
                 case "response.completed" | "response.incomplete":
                     self._ending = _SERVED
                 case "response.failed" | "error" as kind:
-                    told = frame.data[:_SHOWN_BYTES]
+                    told = frame.data[:SHOWN_BYTES]
                     self._ending = _failed(f"the engine told {kind} inside its stream: {told}")
                 case _:
                     pass
@@ -207,7 +206,7 @@ def _failed(cause: str) -> Ending:
 
 
 def _shown(raw: bytes) -> str:
-    return raw[:_SHOWN_BYTES].decode("utf-8", "replace")
+    return raw[:SHOWN_BYTES].decode("utf-8", "replace")
 
 
 def _type_of(data: str) -> object:
