@@ -7,7 +7,6 @@ wrong in a small line within a few events is found for certain, and by the short
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from copy import copy
 from itertools import product
 from typing import NamedTuple
 
@@ -32,6 +31,21 @@ class Found(NamedTuple):
     transitions: int
 
 
+def twin(ticket: Ticket) -> Ticket:
+    """Return a ticket in the same state; `copy.copy` takes three times as long."""
+    other = object.__new__(Ticket)
+    for name in Ticket.__slots__:
+        setattr(other, name, getattr(ticket, name))
+    return other
+
+
+def same_line(line: AdmissionController) -> AdmissionController:
+    """Return a controller that has the very same tickets."""
+    other = object.__new__(type(line))
+    other.__dict__.update(line.__dict__)
+    return other
+
+
 class World:
     """A controller, the judge beside it, and the tickets by number."""
 
@@ -46,17 +60,17 @@ class World:
 
     def copy(self) -> "World":
         """Return another world in the same state."""
-        other = World(copy(self.line), self.model.copy())
-        other.tickets = {number: copy(ticket) for number, ticket in self.tickets.items()}
+        other = World(same_line(self.line), self.model.copy())
+        other.tickets = {number: twin(ticket) for number, ticket in self.tickets.items()}
         other.line._queue = OrderedDict(
-            (number, other.tickets.get(number) or copy(ticket))
+            (number, other.tickets.get(number) or twin(ticket))
             for number, ticket in self.line._queue.items()
         )
         other.line._cooling = OrderedDict(
-            (number, other.tickets.get(number) or copy(ticket))
+            (number, other.tickets.get(number) or twin(ticket))
             for number, ticket in self.line._cooling.items()
         )
-        other.gone = copy(self.gone)
+        other.gone = self.gone and twin(self.gone)
         other.now = self.now
         return other
 

@@ -21,7 +21,7 @@ ROOT = HERE.parents[1]
 BLOCK = 20
 """Worlds of one test: enough that its own costs do not matter."""
 SHRINK_RUNS = 120
-DEFAULT, BY_HAND = "40-120", ("120-280", "1000-3000")
+DEFAULT, BY_HAND = "40-80", ("80-280", "1000-3000")
 
 
 def blocks(seeds: str) -> list[range]:
