@@ -5,8 +5,10 @@ import json
 import pytest
 from docopt import docopt
 
+from simulator.cli import commands
 from simulator.cli.commands import COMMANDS, UsageError
 from simulator.cli.usage import SUMMARY, USAGE
+from simulator.exact.validate import cases
 from simulator.reports.json_document import LISTED
 
 
@@ -126,16 +128,15 @@ def test_sweep_can_be_drawn_as_a_page(tmp_path, capsys):
     assert "<svg" in text
 
 
-def test_validate_passes_and_says_so(capsys):
+@pytest.mark.parametrize("some", [6, pytest.param(None, marks=pytest.mark.slow)])
+def test_validate_passes_and_says_so(capsys, monkeypatch, some):
+    monkeypatch.setattr(commands, "cases", lambda *had, **how: cases(*had, **how)[:some])
     code, page = run("validate --requests 1000 --reps 5 --jobs 1", capsys)
     assert code == 0
     assert "all within 4 sigma" in page
 
 
 def test_validate_fails_when_the_simulator_is_wrong(capsys, monkeypatch):
-    from simulator.cli import commands
-    from simulator.exact.validate import cases
-
     def wrong(requests, *, full):
         first = cases(requests, full=full)[0]
         return [type(first)(first.name, first.scenario, {"utilization": 0.5})]

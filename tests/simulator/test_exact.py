@@ -1,5 +1,7 @@
 """Steady states against exact theory: some of each kind always, all of them in the slow test."""
 
+from dataclasses import replace
+
 import pytest
 from scenes import HOLD_2, result_of, scene
 
@@ -14,13 +16,17 @@ QUICK = list(cases(4000, full=False))
 
 LONG = ("idle tiers, 0.5 requests an hour",)
 """Thousands of hours of sleeping and waking: the slow test has it, among others, at full size."""
+SHORTER = {"idle tiers, 2 requests an hour": {"requests": 800, "warmup": 50}}
+"""Where each request takes a simulated half hour: 6,000 tell 58 or 64 % that find the engine asleep
+from the true 61 % (4 sigmas are 2.5 %)."""
 
 
 @pytest.mark.parametrize(
     "case", [case for case in QUICK if case.name not in LONG], ids=lambda case: case.name
 )
 def test_simulation_agrees_with_theory(case):
-    found = findings(case, result_of(case.scenario, replications=8))
+    scenario = replace(case.scenario, **SHORTER.get(case.name, {}))
+    found = findings(case, result_of(scenario, replications=8))
     assert [finding for finding in found if finding.wrong] == []
 
 
