@@ -204,15 +204,21 @@ class House(Doorway):
         found: dict[str, Any] = (await self.admin("/admin/status")).json["upstreams"][key]
         return found
 
+    def hold_for(self, seconds: float) -> None:
+        """Have those who come from now on wait so long for `text` to wake from level 1."""
+        self._change_wake("text", hold_sleeping_s=seconds)
+
+    def _change_wake(self, key: str, **changes: Any) -> Upstream:
+        upstream = self.upstream(key)
+        wake = wake_limits_of(upstream.settings, None, self.app.settings.groups_of(key))
+        assert wake is not None
+        upstream.keeper.change_limits(limits_of(upstream.settings), replace(wake, **changes))
+        return upstream
+
     def look_every(self, seconds: float, *keys: str) -> None:
         """Have the gates look at resting engines more often than every 5 s, which is no setting."""
         for key in keys or tuple(self.engines):
-            upstream = self.upstream(key)
-            groups = self.app.settings.groups_of(key)
-            wake = wake_limits_of(upstream.settings, None, groups)
-            assert wake is not None
-            limits = limits_of(upstream.settings)
-            upstream.keeper.change_limits(limits, replace(wake, probe_period_s=seconds))
+            upstream = self._change_wake(key, probe_period_s=seconds)
             wake_machine = upstream.keeper.gate._wake
             assert wake_machine is not None
             wake_machine.next_s = min(

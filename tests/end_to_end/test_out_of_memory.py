@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from naps import House, house
+from naps import CHAT, House, chat_with, house
 from test_explain import explained
 
 from simulator.standin.shared_gpu import GpuPart, SharedGpu
@@ -76,16 +76,20 @@ def test_one_that_can_have_no_more_is_tried_again_and_then_waits() -> None:
     async def scenario() -> None:
         gpu = SharedGpu(80.0)
         given = parts(gpu, awake_gib=41.0)
-        async with house(
-            "text", tables=TABLES, pool=POOL, parts=given, hold_sleeping_s=0.5
-        ) as door:
+        async with house("text", tables=TABLES, pool=POOL, parts=given, hold_sleeping_s=60) as door:
             await door.put_to_sleep(1)
             gpu.taken_gib[99] = 60.0
+            waits = await door.begin(CHAT, chat_with("text"))
+            await door.until(lambda: gpu.refusals == 2 and door.gate.wake_trouble())
+            waits.leave()
+            await door.until(lambda: not door.gate.queued)
+            door.hold_for(0.05)  # and it is tried again only after a pause
             refused = await door.ask("text")
             assert refused.status == 503
             assert "ran out of memory" in refused.json["detail"]
             assert gpu.refusals == 2
             gpu.taken_gib[99] = 0.0
+            door.hold_for(60)
             await door.admin("/admin/wake/text", "POST")  # without the rest of the pause
             await door.settled("awake")
             assert (await door.ask("text")).status == 200

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from naps import WORDS, House, chat_with, house, text_of
+from naps import CHAT, WORDS, House, chat_with, house, text_of
 
 MODELS = ("text", "code", "ocr", "draft")
 EACH = {"gpu": {"devices": [0], "utilization": 0.38, "weights_gib": 20}}
@@ -118,10 +118,11 @@ def test_who_waits_for_room_is_told_for_what() -> None:
     async def scenario() -> None:
         async with house(*MODELS, tables=TABLES, pool=POOL, hold_sleeping_s=0.3) as door:
             await door.put_to_sleep(1)
-            slow = [
-                await door.begin("/v1/chat/completions", chat_with(model, hold_s=2))
-                for model in ("text", "code")
-            ]
+            slow = []
+            for model in ("text", "code"):
+                await door.admin(f"/admin/wake/{model}", "POST")
+                await door.settled("awake", model)
+                slow.append(await door.begin(CHAT, chat_with(model, hold_s=600)))
             await both_busy(door)
             waits = asyncio.ensure_future(door.ask("ocr"))
             await door.until(lambda: door.upstream("ocr").keeper.gate.waits_for is not None)
@@ -133,7 +134,8 @@ def test_who_waits_for_room_is_told_for_what() -> None:
             reply = await waits
             assert reply.status == 503
             assert "waits for room" in reply.json["detail"]
+            await both_busy(door)
             for wire in slow:
-                assert (await wire.reply()).status == 200
+                wire.leave()
 
     asyncio.run(scenario())

@@ -44,12 +44,12 @@ def test_status_wake_and_sleep_from_the_command_line(tmp_path: Path) -> None:
             assert begun.stdout in ("text: sleeping\n", "text: waking\n")
             await scene.door.settled("awake")
 
-            wire = await scene.door.begin(CHAT, chat_with(stream=True, tokens=4, gap_ms=500))
+            wire = await scene.door.begin(CHAT, chat_with(hold_s=600))
             await scene.until(lambda: scene.engine._counters.in_flight)
             busy = await command(scene, "sleep", "text")
             assert (busy.returncode, busy.stdout) == (1, "")
             assert busy.stderr == "frontdoor: text: busy: 1 is inside\n"
-            await wire.reply()
+            wire.leave()
 
             missing = await command(scene, "wake", "nobody")
             assert (missing.returncode, missing.stdout) == (1, "")

@@ -66,13 +66,14 @@ def test_02_another_engine_wakes_on_its_own_and_both_serve(version: str) -> None
             await door.put_to_sleep(1)
             await door.ask()
             quiet = len(door.calls("text"))
-            stream = await door.begin(CHAT, chat_with(stream=True, tokens=12, gap_ms=25))
+            stream = await door.begin(CHAT, chat_with(stream=True, tokens=10_000, gap_ms=25))
             await door.until(lambda: door.seen()["in_flight"])
             reply = await door.call(EMBEDDINGS, {"model": "embed", "input": "hi"})
             assert reply.status == 200
             assert reply.json["data"][0]["embedding"]
             assert door.seen("text")["in_flight"] == 1
-            assert (await stream.reply()).status == 200
+            assert text_of(await door.ask()) == WORDS
+            stream.leave()
             assert len(door.calls("text")) == quiet
             assert door.state("ocr") == "sleeping"
 
