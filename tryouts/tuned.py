@@ -204,7 +204,7 @@ def _answer(say: Say, options: Sequence[str], folder: Path) -> Recommended | Non
     ]
     same = tomllib.loads(applied.read_text()) == tomllib.loads(pasted.read_text())
     say(f"the answer applied and pasted: check ends with {codes}", holds=same and not any(codes))
-    asked, _, _ = tune_of(docopt(USAGE["tune"], argv=["tune", *options]))
+    asked = tune_of(docopt(USAGE["tune"], argv=["tune", *options])).command
     return Recommended(
         world=asked.scenarios[0].at(best["cap"], best["queue"], best["timeout_s"]),
         slo=asked.slo,

@@ -1,4 +1,4 @@
-"""The command `tune`: which cap, queue and timeout to set, as TOML that `frontdoor check` accepts.
+"""The command `tune`: which limits and idle times to set, as TOML that `frontdoor check` accepts.
 
 Rule 1: stdout is one piece of TOML: the table to paste, and all words about it as comments.
         Progress goes to stderr, in words, also where it is no terminal.
@@ -9,20 +9,21 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
+from math import exp, inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
 from simulator.cli.options import logged, scenario_of
 from simulator.exact.known import exact_metrics
-from simulator.model.scenario import Scenario
+from simulator.model.scenario import Scenario, Tiers
 from simulator.reports.html_report import html_report
 from simulator.reports.json_document import as_json
 from simulator.reports.tune_text import Destination, toml_text, traffic_text, tune_document
 from simulator.study.capacity import load_of
 from simulator.study.experiment import executor, observe
+from simulator.study.idle_times import IdleGrid, IdleSearch
 from simulator.study.observed import observed_metrics
 from simulator.study.request import StudyRequest
 from simulator.study.tune import MOST, QUEUES, Search, Tuned
@@ -49,7 +50,7 @@ def tune(given: Mapping[str, Any], to: Destination | None = None) -> Recommendat
 
     `to`: what a configuration has already, where there is one.
     """
-    command, queues, timeouts_s = tune_of(given)
+    command, queues, timeouts_s, idle = tune_of(given)
     base = command.scenarios[0]
     say = partial(print, file=sys.stderr, flush=True)
     for line in _opening(command):
@@ -69,7 +70,7 @@ def tune(given: Mapping[str, Any], to: Destination | None = None) -> Recommendat
             say=say,
             pool=pool,
         )
-        tuned = search.run()
+        tuned = search.run() if idle is None else IdleSearch(search=search, grid=idle).run()
     say(f"{tuned.simulated} requests simulated, {len(tuned.trials)} points looked at.")
     if to is None:
         to = Destination(upstream=_upstream(given, command.log), slots=slots)
@@ -100,8 +101,18 @@ def _upstream(given: Mapping[str, Any], log: AccessLog | None) -> str:
     return log.upstream if log is not None else "reasoning"
 
 
-def tune_of(given: Mapping[str, Any]) -> tuple[StudyRequest, list[int], list[float]]:
-    """Return what `tune` is asked, and which queues and timeouts to look through."""
+class TuneRequest(NamedTuple):
+    """What `tune` is asked, and what to look through."""
+
+    command: StudyRequest
+    queues: list[int]
+    timeouts_s: list[float]
+    idle: IdleGrid | None
+    """None: the engine never sleeps, or its idle times stay."""
+
+
+def tune_of(given: Mapping[str, Any]) -> TuneRequest:
+    """Return what `tune` is asked; raises UsageError."""
     options = OptionParser(_with_tokens(given))
     log = logged(options)
     command = scenario_of(options, log)
@@ -113,10 +124,57 @@ def tune_of(given: Mapping[str, Any]) -> tuple[StudyRequest, list[int], list[flo
         options.fault("--timeout", "the configuration has no queue_timeout_s of none")
     if command.scenarios[0].replicas * command.scenarios[0].slots < 2:
         options.fault("--slots", "a cap must be below the slots, so there must be 2 or more")
+    idle = _idle_of(options, command.scenarios[0].tiers)
     options.done()
-    base = _sampled(command.scenarios[0])
+    base = _sampled(command.scenarios[0], idle)
     plan = replace(command.plan, driver="heap", replications=MOST)
-    return replace(command, scenarios=(base,), plan=plan), queues, timeouts_s
+    return TuneRequest(replace(command, scenarios=(base,), plan=plan), queues, timeouts_s, idle)
+
+
+IDLE_FACTORS = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)
+MOST_IDLE_S = 365 * 86400.0
+
+
+def _idle_of(options: OptionParser, tiers: Tiers | None) -> IdleGrid | None:
+    """Return which idle times to look through; a level that has none has none later either."""
+    options.needs("--idle", "--sleep", "--config", "--apply")
+    if tiers is None:
+        if "--idle" in options:
+            options.fault("--idle", "the engine never sleeps: give --sleep")
+        return None
+    first_s, second_s = tiers.idle_s
+    usual: _Lists | None = (_ladder(first_s), _ladder(second_s))
+    given = options.take("--idle", _idle_lists, usual)
+    if given is None:
+        return None
+    grid = IdleGrid(given[0], given[1] or (tiers.idle_s[1],))
+    if not grid.pairs:
+        options.fault("--idle", "no time of level 2 is later than one of level 1")
+    return grid
+
+
+def _ladder(idle_s: float) -> tuple[float, ...]:
+    steps = (float(f"{factor * idle_s:.3g}") for factor in IDLE_FACTORS)
+    return (*(min(step, MOST_IDLE_S) for step in steps), 0.0) if idle_s else (0.0,)
+
+
+_Lists = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+def _idle_lists(text: str) -> _Lists | None:
+    """Return lists of idle times by level, 0 for none; None: they stay as they are."""
+    if text == "fixed":
+        return None
+    firsts, _, seconds = text.partition("/")
+    return _idle_list(firsts), _idle_list(seconds) if seconds else ()
+
+
+def _idle_list(text: str) -> tuple[float, ...]:
+    times_s = parsers.timeouts(text)
+    for time_s in times_s:
+        if MOST_IDLE_S < time_s < inf:
+            raise ValueError(f"must be at most a year, not {time_s:g} s")
+    return tuple(time_s if time_s < inf else 0.0 for time_s in times_s)
 
 
 def _with_tokens(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -128,17 +186,42 @@ def _with_tokens(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**given, "--prompt": f"exp:{prompt}", "--output": f"exp:{output}"}
 
 
-def _sampled(base: Scenario) -> Scenario:
+def _sampled(base: Scenario, idle: IdleGrid | None = None) -> Scenario:
     """Return the scenario in replications of a size to be spent piecemeal."""
     if base.terminating:
         return base
-    requests = REQUESTS if base.requests is None else min(base.requests, REQUESTS)
+    times_s = _times_of(base, idle)
+    most = _requests(base, min(times_s, default=inf))
+    requests = most if base.requests is None else min(base.requests, most)
     arrivals = base.arrivals
     if isinstance(arrivals, Replay):
         if not arrivals.random:
-            arrivals = replace(arrivals, bootstrap_s=_block_s(float(arrivals.rows.at_s[-1])))
+            span_s = float(arrivals.rows.at_s[-1])
+            block_s = max(_block_s(span_s), PAUSES * max(times_s, default=0.0))
+            arrivals = replace(arrivals, bootstrap_s=block_s if 2 * block_s < span_s else 0.0)
         return replace(base, arrivals=arrivals, requests=requests, warmup=0)
     return replace(base, requests=requests, warmup=min(WARMUP, requests // 20))
+
+
+PAUSES = 4
+"""A block in random order lasts so many of the longest idle times: most pauses stay whole."""
+WAKES = 150
+"""In one replication, about: each costs as much as a hundred requests."""
+FEWEST_REQUESTS = 250
+
+
+def _times_of(base: Scenario, idle: IdleGrid | None) -> list[float]:
+    """Return all idle times that a search meets."""
+    pairs = idle.pairs if idle is not None else (base.tiers.idle_s,) if base.tiers else ()
+    return [time_s for pair in pairs for time_s in pair if time_s]
+
+
+def _requests(base: Scenario, idle_s: float) -> int:
+    """Return the requests of a replication: fewer where many of them wake the engine."""
+    rate = load_of(base).offered_per_s
+    if rate is None or idle_s == inf:
+        return REQUESTS
+    return max(FEWEST_REQUESTS, min(REQUESTS, int(WAKES * exp(min(50.0, rate * idle_s)))))
 
 
 def _block_s(span_s: float) -> float:

@@ -227,7 +227,7 @@ Options:
 """
 
 TUNE = f"""\
-Which cap, queue and timeout shall I set, and why? Prints a TOML table for the configuration.
+Which cap, queue, timeout and idle times shall I set, and why? Prints TOML for the configuration.
 
 Usage:
   frontdoor tune [options]
@@ -243,6 +243,10 @@ Options:
   --tokens P,O              Mean tokens of prompts and answers, exponential, with a profile.
   --queue LIST              Queues to look through; default 0 to 64.
   --timeout LIST            Timeouts to look through; default 1, 2 and 6 times the limit on wait.
+  --idle LISTS              Idle times to look through where there are tiers, of level 1 and, after
+                            a slash, of level 2: 300,900,none/10800. Default a ninth, a third, 1, 3
+                            and 9 times those of --sleep or the configuration, and none.
+                            fixed: as they are.
   --html FILE               Write a report, one page that needs no other file.
   --apply FILE              Take the same from this configuration and write the answer into it; the
                             old one stays as FILE.bak.
@@ -268,6 +272,6 @@ SUMMARY: dict[str, str] = {
     "validate": "Compare the simulator with exact theory.",
     "replay": "What would the logged traffic have met with other limits?",
     "calibrate": "Fit a service profile to a log.",
-    "tune": "Which cap, queue and timeout shall I set, and why?",
+    "tune": "Which cap, queue, timeout and idle times shall I set, and why?",
 }
 """One line for each command, for the list of all."""

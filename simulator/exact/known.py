@@ -18,7 +18,7 @@ def exact_metrics(scenario: Scenario) -> dict[str, float]:
         and not scenario.patience.random
         and scenario.patience.mean == inf
         and not scenario.hang_up
-        and scenario.tiers is None
+        and (scenario.tiers is None or not scenario.tiers.sleeps)
         and not scenario.fair_share
     )
     if not plain or service.seconds is None or service.seconds.kind != "exp":

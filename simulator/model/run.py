@@ -92,7 +92,7 @@ class SimulatedRun:
         self._engines: dict[str | None, SleepingEngine] = {}
         self.times = StateTimes()
         if scenario.tiers is not None:
-            self._soonest_s = min(idle_s for idle_s in scenario.tiers.idle_s if idle_s > 0)
+            self._soonest_s = min(filter(None, scenario.tiers.idle_s), default=inf)
             names = [None] if gate.replicas is None else [one.name for one in gate.replicas]
             self._engines = {
                 name: SleepingEngine(

@@ -33,6 +33,11 @@ class Tiers:
     hold_s: tuple[float, float] = (30.0, 180.0)
     retry_after_s: tuple[float, float] = (10.0, 60.0)
 
+    @property
+    def sleeps(self) -> bool:
+        """Whether an idle time of either level ever ends."""
+        return any(self.idle_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EachRequest:

@@ -7,6 +7,7 @@ from math import isfinite
 from textwrap import wrap
 
 from simulator.model.scenario import Scenario
+from simulator.reports.idle_text import idle_document, idle_reasons, idle_table
 from simulator.reports.json_document import (
     load_document,
     metrics_document,
@@ -72,6 +73,8 @@ def toml_text(tuned: Tuned, command: StudyRequest, to: Destination) -> str:
         lines += [*table_lines(tuned.recommended, to), ""]
         lines += _comments(reasons(tuned))
         lines += ["#", *(f"# {row}" for row in _table(tuned, command))]
+        if tuned.idle:
+            lines += ["#", *(f"# {row}" for row in idle_table(tuned))]
     lines += ["#", *_comments(grounds(tuned, command))]
     return "\n".join(lines) + "\n"
 
@@ -139,6 +142,7 @@ def reasons(tuned: Tuned) -> Iterator[str]:
         "Why: the smallest cap, then the shortest queue, then the shortest timeout that keep every "
         "limit. A smaller cap leaves slots to aborted requests and to operators."
     )
+    yield from idle_reasons(tuned)
     if (binding := best.binding) is not None:
         yield f"What binds: {_said(binding)}."
     sure = f"How sure: {tuned.confidence:.0%} that it is the right point"
@@ -156,9 +160,11 @@ def reasons(tuned: Tuned) -> Iterator[str]:
 
 def _rivals(tuned: Tuned) -> list[Trial]:
     best = tuned.recommended
+    # Smaller ones were looked at with other idle times, where these were looked through.
+    trials = (*tuned.trials, *tuned.neighbours) if tuned.idle else tuned.trials
     return [
         trial
-        for trial in tuned.trials
+        for trial in trials
         if best is not None and _size(trial) < _size(best) and trial.chance > 0.005
     ]
 
@@ -268,6 +274,7 @@ def tune_document(tuned: Tuned, command: StudyRequest, to: Destination) -> dict[
             for cap, load in tuned.ruled_out
             for most in (load.served_at_most_per_s,)
         ],
+        **({"idle_times": idle_document(tuned)} if tuned.idle else {}),
         "points": [trial_document(trial) for trial in tuned.trials],
         "metrics": None if best is None or best.today is None else metrics_document(best.today),
         "load": None if best is None else load_document(best.scenario),

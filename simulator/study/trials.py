@@ -10,6 +10,7 @@ Rule 3: points that are looked at together are carried out together, so that no 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Plan, Result, Wanted, carried_out
@@ -63,6 +64,15 @@ class Trial:
     def binding(self) -> LimitCheck | None:
         """The limit that is nearest, or missed most."""
         return min(self.judgements, key=lambda judgement: judgement.slack, default=None)
+
+
+class IdleRow(NamedTuple):
+    """A point with some idle times (until level 1, 2): whether any limits keep all with these."""
+
+    idle_s: tuple[float, float]
+    kept: bool
+    chosen: bool
+    trial: Trial
 
 
 def _worst(judged: Iterable[LimitCheck]) -> float:
@@ -138,6 +148,21 @@ class Trials:
         worlds = [*self._worlds(best), *(self._worlds(place)[0] for place in others)]
         self._replicate(dict.fromkeys(worlds, replications))
         return [self._judged(place) for place in (best, *others)]
+
+    def glance(self, place: Place, replications: int) -> Trial:
+        """Return what is known of a point with all of today's metrics; the rest may be unknown."""
+        today = self.today(place, replications)
+        if place in self.known:
+            return self._judged(place)
+        world = self.base.at(*place)
+        self._decided(world)
+        return Trial(world, today, None, self._checks(world), ())
+
+    def today(self, place: Place, replications: int) -> Result:
+        """Return so many replications of today's traffic, or as many as there are."""
+        world = self.base.at(*place)
+        self._replicate({world: replications})
+        return self._results[world]
 
     def _worlds(self, place: Place) -> list[Scenario]:
         """Return a point with today's traffic and, where that is asked, with the headroom's."""

@@ -19,13 +19,14 @@ Rule 5: doubts are kept: the confidence is the chance that the point keeps its l
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TypeVar
 
 from simulator.model.scenario import Scenario
 from simulator.study.capacity import Load, load_of
 from simulator.study.experiment import Plan
 from simulator.study.sweep import CLEAR, Exact, nothing_exact
-from simulator.study.trials import MOST, Place, Trial, Trials
+from simulator.study.trials import MOST, IdleRow, Place, Trial, Trials
 
 __all__ = ["MOST", "QUEUES", "Search", "Trial", "Tuned", "ruled_out_text"]
 
@@ -70,6 +71,8 @@ class Tuned:
     holds_with_headroom: bool = True
     simulated: int = 0
     """Requests that were simulated."""
+    idle: tuple[IdleRow, ...] = ()
+    """The recommended idle times and those beside them, where they were looked through."""
 
     @property
     def borne(self) -> float:
@@ -100,6 +103,9 @@ class Search:
     exact: Exact = nothing_exact
     say: Say = field(default=lambda _: None)
     pool: Executor | None = None
+    shown: int = SHOWN
+    floor: Place | None = None
+    """No smaller point keeps every limit, as is known already."""
     trials: Trials = field(init=False)
     _told: set[int] = field(default_factory=set)
 
@@ -115,17 +121,17 @@ class Search:
 
     def run(self) -> Tuned:
         """Return the recommendation."""
-        caps: list[int] = []
-        out: list[tuple[int, Load]] = []
-        for cap in self.caps:
-            load = load_of(self.trials.stressed.at(cap, 0, 0))
-            hopeless = load.share is not None and load.share * (1 - self._may_lose()) > 1
-            if hopeless:
-                out.append((cap, load))
-            else:
-                caps.append(cap)
-        if out:
+        found = self.found()
+        if found is None and self.headroom:
+            self.say("nothing bears the headroom; without it:")
+            return self._without_headroom()
+        return self.tuned(found)
+
+    def found(self) -> Place | None:
+        """Return the smallest point that keeps every limit, looked at until that is clear."""
+        if out := self.out():
             self.say(ruled_out_text(out, self.headroom))
+        caps = [cap for cap in self.caps[len(out) :] if self.floor is None or cap >= self.floor[0]]
         found = self._searched(caps)
         while doubtful := self._doubtful(found):
             self.say(f"looking closer at {len(doubtful)} points that the answer hangs on")
@@ -135,10 +141,15 @@ class Search:
                 if (self.trials.at(place).chance >= 0.5) != kept:
                     self.say(_progress(self.trials.at(place)))
             found = self._searched(caps)
-        if found is None and self.headroom:
-            self.say("nothing bears the headroom; without it:")
-            return self._without_headroom()
-        return self._tuned(found, tuple(out))
+        return found
+
+    def out(self) -> tuple[tuple[int, Load], ...]:
+        """Return the first caps, as far as they cannot serve what is offered, with their loads."""
+        loads = ((cap, load_of(self.trials.stressed.at(cap, 0, 0))) for cap in self.caps)
+        return tuple(takewhile(lambda each: self._hopeless(each[1]), loads))
+
+    def _hopeless(self, load: Load) -> bool:
+        return load.share is not None and load.share * (1 - self._may_lose()) > 1
 
     def _without_headroom(self) -> Tuned:
         again = replace(self, headroom=0.0, _told=set())
@@ -150,11 +161,11 @@ class Search:
 
     def _searched(self, caps: Sequence[int]) -> Place | None:
         """Return the smallest point of all that keeps every limit by what is known."""
-        profile = self.base.service.profile
-        paged = profile is not None and profile.details.paged
-        if paged or not set(self.slo) <= CAP_HELPS:
+        if not self.cap_helps:
             each = (self._within(cap) for cap in caps)
             return next((found for found in each if found is not None), None)
+        if self.floor is not None and caps and (found := self._within(caps[0])) is not None:
+            return found
         best, low, high = None, 0, len(caps)
         while low < high:
             middle = (low + high) // 2
@@ -165,9 +176,16 @@ class Search:
                 best, high = found, middle
         return best
 
+    @property
+    def cap_helps(self) -> bool:
+        """Whether rule 3 holds for all limits."""
+        profile = self.base.service.profile
+        paged = profile is not None and profile.details.paged
+        return not paged and set(self.slo) <= CAP_HELPS
+
     # Doubts
 
-    def _confidence(self, found: Place | None, *, settled: bool = False) -> float:
+    def confidence(self, found: Place | None, *, settled: bool = False) -> float:
         """Return the chance that this is the answer; `settled`: by what no closer look changes."""
         chance = 1.0
         for place, trial in self.trials.known.items():
@@ -181,10 +199,10 @@ class Search:
 
     def _doubtful(self, found: Place | None) -> list[Place]:
         """Return the points that the answer hangs on and that a closer look may clear."""
-        if self._confidence(found) >= SURE:
+        if self.confidence(found) >= SURE:
             return []
         # Where it stays unsure whatever else is learned, only what might turn it is worth a look.
-        stays_unsure = self._confidence(found, settled=True) < UNSURE
+        stays_unsure = self.confidence(found, settled=True) < UNSURE
         least = 1 - UNSURE if stays_unsure else CLEAR
         return [
             place
@@ -204,7 +222,9 @@ class Search:
             return None
         best: Place | None = None
         longest = len(self.queues) - 1
-        fewest = self._shortest(cap, self.timeouts_s[-1], 0, longest)
+        least = self.floor[1] if self.floor is not None and self.floor[0] == cap else 0
+        low = next(at for at, queue in enumerate(self.queues) if queue >= least)
+        fewest = self._shortest(cap, self.timeouts_s[-1], low, longest)
         # The longest timeout first: a shorter one needs no shorter queue.
         for timeout_s in reversed(self.timeouts_s):
             if not self._waits_little(cap, self.queues[fewest], timeout_s):
@@ -264,14 +284,41 @@ class Search:
             self.say(_progress(made))
         return made
 
+    def settled(self, place: Place) -> Trial:
+        """Return what is known of a point, looked at until it is clear."""
+        trial = self.trial(*place)
+        while 1 - SURE < trial.chance < SURE and self.trials.can_tell_more(place):
+            self.trials.look_closer([place])
+            trial = self.trials.known[place]
+        return trial
+
+    @property
+    def widest(self) -> Place:
+        """The limits with which the fewest are lost."""
+        return self.caps[-1], self.queues[-1], self.timeouts_s[-1]
+
+    def gentlest(self) -> Place:
+        """Return limits with which nobody waits longer than with any that lose little enough."""
+        cap, _, longest_s = self.widest
+        fewest = self._shortest(cap, longest_s, 0, len(self.queues) - 1)
+        return cap, self.queues[max(0, fewest - 1)], self.timeouts_s[0]
+
+    def hopeless_at(self, place: Place) -> float:
+        """Return the chance that there the widest limits lose, or any others wait, too much."""
+        helps = place == self.widest
+        judged = self.settled(place).judgements
+        met = (each.chance for each in judged if (each.metric in MORE_HELPS) == helps)
+        return 1 - min(met, default=1.0)
+
     # What came of it
 
-    def _tuned(self, found: Place | None, out: tuple[tuple[int, Load], ...]) -> Tuned:
-        trials, searched = self.trials, _ordered(self.trials.known)
+    def tuned(self, found: Place | None) -> Tuned:
+        """Return the answer with its neighbours, looked at for all metrics."""
+        trials, searched, out = self.trials, _ordered(self.trials.known), self.out()
         if found is None:
             return Tuned(None, None, out, searched, (), self.headroom, simulated=trials.simulated)
-        confidence = self._confidence(found)
-        best, *neighbours = trials.shown(found, self._near(found), SHOWN)
+        confidence = self.confidence(found)
+        best, *neighbours = trials.shown(found, self._near(found), self.shown)
         return Tuned(
             best,
             confidence,

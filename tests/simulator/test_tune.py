@@ -220,7 +220,7 @@ def test_answer_is_the_same_for_any_jobs(capsys):
 def test_recording_is_sampled_in_blocks(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("at_s\n" + "\n".join(str(at) for at in range(0, 20_000, 2)), encoding="utf-8")
-    command, _, timeouts_s = tune_of({"--trace": str(path), "--slo": "wait_p99_s=2"})
+    command, _, timeouts_s, _ = tune_of({"--trace": str(path), "--slo": "wait_p99_s=2"})
     (base,) = command.scenarios
     assert base.requests == 5000
     assert base.arrivals.bootstrap_s == pytest.approx(600.0)
@@ -369,7 +369,7 @@ def test_report_is_one_page_that_fetches_nothing(tmp_path, capsys):
 def test_report_with_idle_tiers_shows_states_gpu_hours_and_cold_starts(tmp_path, capsys):
     path = tmp_path / "report.html"
     line = "--rate 0.01 --slots 2 --service hold:20 --sleep 20,90 --slo lost_share=0.5"
-    more = "--headroom 0 --queue 4 --timeout 60 --jobs 1 --requests 60"
+    more = "--headroom 0 --queue 4 --timeout 60 --jobs 1 --requests 60 --idle fixed"
     assert main(["tune", *line.split(), *more.split(), "--html", str(path)]) == 0
     page = _Page()
     page.feed(path.read_text(encoding="utf-8"))

@@ -39,10 +39,11 @@ def answer(given: Mapping[str, Any]) -> Recommendation:
     path = given.get("--apply") or given.get("--config")
     if not path:
         return tune(given)
-    tiers = given.get("--sleep") is not None
     settings, key = _upstream(Path(path), given)
     upstream = settings.upstreams[key]
     options = taken(settings, upstream, given, partial(_log_of, given, key))
+    searched = "--sleep" in options and given.get("--idle") != "fixed"
+    tiers = given.get("--sleep") is not None or searched
     given = _with({"--upstream": key, **options}, given)
     to = destination(upstream, given, tiers=tiers)
     if not given.get("--apply"):
