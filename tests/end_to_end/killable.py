@@ -17,7 +17,6 @@ from wire import Reply, Wire
 from simulator.standin.server import StandIn, StandInOptions
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S = 30.0
 
 
 class DoorProcess:
@@ -40,7 +39,7 @@ class DoorProcess:
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
             )
         assert self._process.stdout is not None
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(PATIENCE_S):
             public = await self._process.stdout.readline()
             admin = await self._process.stdout.readline()
         assert admin, self.log()

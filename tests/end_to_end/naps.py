@@ -353,6 +353,6 @@ async def house(
                 await made.close()
             logging.getLogger().removeHandler(mishaps)
     assert mishaps_allowed or not mishaps.seen, "\n".join(mishaps.seen)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         while asyncio.all_tasks() - before:  # noqa: ASYNC110 - tasks that end by themselves
             await asyncio.sleep(0.002)

@@ -12,6 +12,7 @@ import pytest
 from doorway import Doorway
 from engines_of_kinds import FakeEngine, FakeRouter, FakeSglang
 from naps import CHAT, chat_with
+from stopwatch import PATIENCE_S
 
 from tornado_frontdoor.config import load
 from tornado_frontdoor.core.wake import machine, policy
@@ -171,7 +172,7 @@ def test_a_wake_that_fails_is_a_503_and_a_later_one_serves(
             door.engine.failing.add("load")
             assert await door.ask() == 503
             door.engine.failing.clear()
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(PATIENCE_S):
                 while await door.ask() != 200:
                     pass
             assert door.engine.awake
@@ -263,7 +264,7 @@ def test_an_engine_that_answers_with_garbage_is_quarantined_until_it_does_not(
             assert any("quarantined: its first token is '!!'" in t["text"] for t in told["history"])
             assert door.engine.chats > chats, "canaries alone"
             door.engine.babbles = False
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(PATIENCE_S):
                 while await door.ask() != 200:
                     pass
             page = (await door.admin("/metrics")).body.decode()

@@ -13,6 +13,7 @@ import pytest
 from engines_of_kinds import FakeEngine, FakeRouter, FakeSglang
 from killable import DoorProcess
 from naps import CHAT, chat_with
+from stopwatch import PATIENCE_S
 from test_kinds import CONFIGURATION
 
 SGLANG_WAKE = ("resume weights", "update_weights_from_disk", "resume kv_cache")
@@ -31,7 +32,7 @@ class Scene:
 
     async def settled(self, state: str) -> None:
         """Wait until the front door is at rest there."""
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 status = await self.door.status()
                 if status["state"] == state and not status["wake_step"]:
@@ -58,7 +59,7 @@ class Scene:
         engine.blocked = asyncio.Event()
         before = engine.calls.count(call)
         wire = await self.door.begin(CHAT, chat_with())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while engine.calls.count(call) == before:
                 if engine.calls and engine.calls[-1] != call:
                     engine.blocked.set()  # on to the step that is meant
@@ -132,7 +133,7 @@ def test_killed_while_it_falls_asleep(tmp_path: Path, make: type[FakeEngine]) ->
             engine.blocked = asyncio.Event()
             calls = len(engine.calls)
             await one.door.begin("/admin/sleep/text", admin=True)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while len(engine.calls) == calls:  # noqa: ASYNC110 - the engine has no event for it
                     await asyncio.sleep(0.005)
             await one.door.end()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from doorway import CHAT, Doorway, doorway
+from stopwatch import PATIENCE_S
 from wire import chat
 
 from tornado_frontdoor.cli.live import is_wanted, line_of, read_events, run
@@ -37,7 +38,7 @@ def test_tail_writes_what_is_wanted_as_it_ends() -> None:
             await door.call(CHAT, chat("nobody\x1b[2J"))
             assert plain.stdout is not None
             assert for_scripts.stdout is not None
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(PATIENCE_S):
                 line = (await plain.stdout.readline()).decode()
                 fields = json.loads(await for_scripts.stdout.readline())
             assert "404 model_not_found nobody\\x1b[2J for 127.0.0.1" in line
@@ -57,7 +58,7 @@ def test_top_draws_one_picture_into_a_pipe() -> None:
             await door.inside(1, 2)
             await door.call(CHAT, chat("nobody"))
             top = await begin(door, "top")
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(PATIENCE_S):
                 drawn = (await top.communicate())[0].decode()
             assert top.returncode == 0
             assert "1 of 1" in drawn
@@ -99,7 +100,7 @@ async def asking(door: Doorway, *words: str) -> asyncio.subprocess.Process:
 
 async def ask(door: Doorway, *words: str) -> tuple[int | None, str, str]:
     process = await asking(door, *words)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         out, err = await process.communicate()
     return process.returncode, out.decode(), err.decode()
 
@@ -111,7 +112,7 @@ def test_ask_shows_the_place_and_then_the_answer() -> None:
             await door.inside(1)
             process = await asking(door, "reasoning", "hello")
             assert process.stderr is not None
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 told = (await process.stderr.readline()).decode()
                 assert "place 1 in the queue, about" in told
                 first.leave()

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stopwatch import PATIENCE_S
 
 from loadtests.harness.__main__ import main
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 60
+TIMEOUT_S = PATIENCE_S
 
 SMALL = {
     "verify": ["--hold", "0.3"],

@@ -16,6 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "proxy"))
 
 from doorway import CHAT, Doorway, doorway
+from stopwatch import PATIENCE_S
 from wire import Wire, chat
 
 pytestmark = pytest.mark.slow
@@ -112,7 +113,7 @@ def test_a_stream_comes_token_by_token_through_a_proxy_with_its_defaults(
 
 async def read_stream(wire: Wire) -> bytes:
     data = b""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while b"[DONE]" not in data and b"message_stop" not in data:
             data += await wire.reader.read(65536)
     return data

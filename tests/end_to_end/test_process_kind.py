@@ -16,6 +16,7 @@ import pytest
 from doorway import Doorway
 from killable import DoorProcess
 from naps import CHAT, WORDS, chat_with, text_of
+from stopwatch import PATIENCE_S
 
 from tornado_frontdoor.config import ConfigError, load
 from tornado_frontdoor.proxy.app import App
@@ -99,7 +100,7 @@ def test_a_child_is_started_for_who_comes_and_ended_when_idle(tmp_path: Path) ->
         async with front_door(tmp_path, port=port, process=child(port), idle_stop_s=0.5) as door:
             await door.until(lambda: state(door) == "stopped")
             assert text_of(await door.call(CHAT, chat_with())) == WORDS
-            await door.until(lambda: state(door) == "stopped", within_s=15)
+            await door.until(lambda: state(door) == "stopped", within_s=PATIENCE_S)
             assert not listening(port)
             entry = (await door.get("/health")).json["upstreams"]["text"]
             assert (entry["state"], entry["sleep_depth"]) == ("stopped", "stopped")
@@ -175,7 +176,7 @@ def test_nothing_of_a_child_is_left_when_the_front_door_is_killed(tmp_path: Path
             assert listening(port)
         finally:
             await door.end(signal.SIGKILL)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while listening(port):  # noqa: ASYNC110 - another process ends
                 await asyncio.sleep(0.05)
 

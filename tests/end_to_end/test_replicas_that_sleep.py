@@ -252,7 +252,7 @@ class Killable(DoorProcess):
 
 
 async def happened(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - what is watched has no event
             await asyncio.sleep(0.002)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from killable import ROOT, DoorProcess, killable
 from naps import CHAT, QUICK, WORDS, House, chat_with, house, text_of
+from stopwatch import PATIENCE_S
 
 from simulator.standin.server import StandIn, StandInOptions
 from tornado_frontdoor.core.decisions import (
@@ -202,7 +203,7 @@ def test_one_folder_of_state_has_one_front_door_until_that_drains(tmp_path: Path
             await scene.until(lambda: scene.engine._counters.snapshot()["in_flight"])
             scene.door.signal(signal.SIGTERM)
             follower = DoorProcess(scene.door.path)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while True:
                     try:
                         await follower.start()

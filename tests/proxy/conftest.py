@@ -127,8 +127,8 @@ class Taker:
         self._ended.set()
 
     async def end(self) -> TransferEnd:
-        """Wait for the end, at most 10 s."""
-        async with asyncio.timeout(10):
+        """Wait for the end."""
+        async with asyncio.timeout(PATIENCE_S):
             await self._ended.wait()
         await asyncio.sleep(0)
         assert len(self.ends) == 1

@@ -306,6 +306,6 @@ async def doorway(
             await text_in.close()
             logging.getLogger().removeHandler(mishaps)
     assert not mishaps.seen, "\n".join(mishaps.seen)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while asyncio.all_tasks() - before:  # noqa: ASYNC110 - tasks that end by themselves
             await asyncio.sleep(0.002)

@@ -15,6 +15,7 @@ from time import monotonic
 import psutil
 import pytest
 from doorway import CHAT, doorway
+from stopwatch import PATIENCE_S
 from wire import Wire, chat
 
 from tornado_frontdoor.proxy.downstream.limits import FOR_A_REQUEST, connections_within
@@ -235,7 +236,7 @@ async def serving(
         yield Serving(process, ports, log)
     finally:
         process.terminate()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             assert await process.wait() == 0
 
 

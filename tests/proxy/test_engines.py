@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from stopwatch import PATIENCE_S
 
 from tornado_frontdoor.core.decisions import (
     Answered,
@@ -61,7 +62,7 @@ class Hands:
         self._came.set()
 
     async def reported(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await self._came.wait()
 
     def wake_ended(self, upstream: str, ended: WakeEnded) -> None:

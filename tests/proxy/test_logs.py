@@ -184,7 +184,7 @@ def test_a_door_whose_log_nobody_reads_goes_on_serving(tmp_path: Path) -> None:
         wire.leave()
         admin.leave()
         door.terminate()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             assert await door.wait() == 0
         os.close(reader)
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from stopwatch import PATIENCE_S
 from wire import Wire
 
 HERE = Path(__file__).parent
@@ -204,7 +205,7 @@ async def measured(folder: Path) -> AsyncIterator[Measured]:
         yield Measured(process, public)
     finally:
         process.stdin.close()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             assert await process.wait() == 0
         server.close()
 

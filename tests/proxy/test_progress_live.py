@@ -13,6 +13,7 @@ import httpx
 import openai
 import pytest
 from doorway import CHAT, Doorway, doorway
+from stopwatch import PATIENCE_S
 from wire import Wire, chat
 
 from tornado_frontdoor.proxy import progress
@@ -148,7 +149,7 @@ def with_openai(url: str) -> str:
 
 
 def with_httpx(url: str) -> str:
-    answer = httpx.post(url + CHAT, json=chat(), timeout=15)
+    answer = httpx.post(url + CHAT, json=chat(), timeout=PATIENCE_S)
     assert answer.status_code == 200
     return str(answer.json()["choices"][0]["message"]["content"])
 
@@ -158,7 +159,7 @@ def with_urllib(url: str) -> str:
     headers = {"Content-Type": "application/json"}
     body = json.dumps(chat()).encode()
     request = urllib.request.Request(url + CHAT, body, headers)  # noqa: S310 - our own door
-    with urllib.request.urlopen(request, timeout=15) as answer:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
         return str(json.load(answer)["choices"][0]["message"]["content"])
 
 
@@ -173,7 +174,7 @@ def with_anthropic(url: str) -> str:
 def with_requests(url: str) -> str:
     """It would take a 103 for the answer: it must get none."""
     requests = pytest.importorskip("requests")
-    answer = requests.post(url + CHAT, json=chat(), timeout=15)
+    answer = requests.post(url + CHAT, json=chat(), timeout=PATIENCE_S)
     assert answer.status_code == 200
     return str(answer.json()["choices"][0]["message"]["content"])
 
@@ -182,7 +183,7 @@ def with_urllib3(url: str) -> str:
     """Likewise."""
     urllib3 = pytest.importorskip("urllib3")
     with urllib3.PoolManager() as pool:
-        answer = pool.request("POST", url + CHAT, json=chat(), timeout=15)
+        answer = pool.request("POST", url + CHAT, json=chat(), timeout=PATIENCE_S)
         assert answer.status == 200
         return str(answer.json()["choices"][0]["message"]["content"])
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pycurl
 import pytest
+from stopwatch import PATIENCE_S
 
 from tornado_frontdoor.proxy.curl.client import TransferEnd, UpstreamClient
 from tornado_frontdoor.proxy.curl.lingering import MOST_DRAINED_BYTES
@@ -59,7 +60,7 @@ def test_the_engine_sees_the_end_at_once_and_its_own_end_is_the_sign(
             taker, transfer = await scene.begin(client, engine.url)
             transfer.abort()
             assert await taker.end() is TransferEnd.ABORTED
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(PATIENCE_S):
                 await scene.saw_end.wait()
             lingering, signs = transfer.lingering, []
             assert not lingering.over
@@ -127,7 +128,7 @@ def test_who_does_not_ask_for_it_closes_at_once_and_so_does_a_control_call(kit: 
             await kit.until(lambda: taker.status == 200)
             transfer.abort()
             assert transfer.lingering is None
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(PATIENCE_S):
                 await scene.saw_end.wait()
 
     asyncio.run(scenario())
@@ -222,7 +223,7 @@ def test_an_engine_behind_tls_gives_its_sign_by_the_end_of_the_raw_connection(
             taker, transfer = await scene.begin(client, f"https://127.0.0.1:{port}")
             transfer.abort()
             assert await taker.end() is TransferEnd.ABORTED
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(PATIENCE_S):
                 await scene.saw_end.wait()
             scene.go.set()
             await kit.until(lambda: transfer.lingering.over)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stopwatch import PATIENCE_S
 
 from tornado_frontdoor.core.decisions import Perform
 from tornado_frontdoor.engines import vllm
@@ -63,7 +64,7 @@ class Bench:
         self._numbers += 1
         self._came.clear()
         self.waker.perform(Perform(self._numbers, step, timeout_s))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await self._came.wait()
         report = self.reports[-1]
         assert report.number == self._numbers
@@ -290,7 +291,7 @@ def test_what_is_abandoned_reports_nothing(kit: Any) -> None:
     async def scenario() -> None:
         async with bench(kit, lambda _line, _body: None) as held:
             held.waker.perform(Perform(1, vllm.WAKE, 60.0))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 while not held.asked:  # noqa: ASYNC110 - the engine has no event for it
                     await asyncio.sleep(0.002)
             await held.waker.close()
