@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import exp, inf, isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
 from simulator.cli.options import logged, scenario_of
 from simulator.exact.known import exact_metrics
-from simulator.model.scenario import Scenario, Tiers
+from simulator.model.scenario import Tiers
 from simulator.reports.html_report import html_report
 from simulator.reports.json_document import as_json
 from simulator.reports.tune_text import Destination, toml_text, traffic_text, tune_document
@@ -26,13 +26,13 @@ from simulator.study.experiment import executor, observe
 from simulator.study.idle_times import IdleGrid, IdleSearch
 from simulator.study.observed import observed_metrics
 from simulator.study.request import StudyRequest
+from simulator.study.samples import at_the_peak, sampled
 from simulator.study.tune import MOST, QUEUES, Search, Tuned
 from simulator.traffic.access_log import AccessLog
-from simulator.traffic.workload import Replay
+from simulator.traffic.servegen import Windows
+from simulator.traffic.stretches import busiest
+from simulator.traffic.workload import Arrivals, Closed, Replay
 
-REQUESTS = 5000
-"""In one replication: enough for a p99, few enough to spend them where there is doubt."""
-WARMUP = 250
 USUAL_WAIT_S = 5.0
 
 
@@ -50,7 +50,7 @@ def tune(given: Mapping[str, Any], to: Destination | None = None) -> Recommendat
 
     `to`: what a configuration has already, where there is one.
     """
-    command, queues, timeouts_s, idle = tune_of(given)
+    command, queues, timeouts_s, idle, whole = tune_of(given)
     base = command.scenarios[0]
     say = partial(print, file=sys.stderr, flush=True)
     for line in _opening(command):
@@ -71,6 +71,9 @@ def tune(given: Mapping[str, Any], to: Destination | None = None) -> Recommendat
             pool=pool,
         )
         tuned = search.run() if idle is None else IdleSearch(search=search, grid=idle).run()
+        if tuned.recommended is not None and not given.get("--busiest"):
+            peak = at_the_peak(whole, tuned.recommended.scenario, plan, pool)
+            tuned = replace(tuned, peak=peak)
     say(f"{tuned.simulated} requests simulated, {len(tuned.trials)} points looked at.")
     if to is None:
         to = Destination(upstream=_upstream(given, command.log), slots=slots)
@@ -109,6 +112,8 @@ class TuneRequest(NamedTuple):
     timeouts_s: list[float]
     idle: IdleGrid | None
     """None: the engine never sleeps, or its idle times stay."""
+    whole: Arrivals | Closed
+    """All that comes, where replications are some of it."""
 
 
 def tune_of(given: Mapping[str, Any]) -> TuneRequest:
@@ -125,10 +130,19 @@ def tune_of(given: Mapping[str, Any]) -> TuneRequest:
     if command.scenarios[0].replicas * command.scenarios[0].slots < 2:
         options.fault("--slots", "a cap must be below the slots, so there must be 2 or more")
     idle = _idle_of(options, command.scenarios[0].tiers)
+    if (busiest_s := options.take("--busiest", parsers.above(0), 0.0)) > 0:
+        command = _at_its_busiest(options, command, busiest_s)
     options.done()
-    base = _sampled(command.scenarios[0], idle)
+    whole = command.scenarios[0].arrivals
+    base, judged = sampled(command.scenarios[0], () if idle is None else idle.pairs)
     plan = replace(command.plan, driver="heap", replications=MOST)
-    return TuneRequest(replace(command, scenarios=(base,), plan=plan), queues, timeouts_s, idle)
+    return TuneRequest(
+        replace(command, scenarios=(base,), plan=plan, judged=judged),
+        queues,
+        timeouts_s,
+        idle,
+        whole,
+    )
 
 
 IDLE_FACTORS = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)
@@ -177,6 +191,18 @@ def _idle_list(text: str) -> tuple[float, ...]:
     return tuple(time_s if time_s < inf else 0.0 for time_s in times_s)
 
 
+def _at_its_busiest(options: OptionParser, command: StudyRequest, lasts_s: float) -> StudyRequest:
+    base = command.scenarios[0]
+    arrivals = base.arrivals
+    if not isinstance(arrivals, Replay | Windows):
+        options.fault("--busiest", "goes with recorded requests or rates only")
+        return command
+    stretch = busiest(arrivals, lasts_s)
+    words = {**command.traffic, "busiest_s": lasts_s, "from_s": stretch.start_s}
+    base = replace(base, arrivals=stretch.arrivals)
+    return replace(command, scenarios=(base,), traffic=words)
+
+
 def _with_tokens(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the options with `--tokens P,O` as the laws that it stands for."""
     tokens = given.get("--tokens")
@@ -184,49 +210,6 @@ def _with_tokens(given: Mapping[str, Any]) -> Mapping[str, Any]:
         return given
     prompt, _, output = str(tokens).partition(",")
     return {**given, "--prompt": f"exp:{prompt}", "--output": f"exp:{output}"}
-
-
-def _sampled(base: Scenario, idle: IdleGrid | None = None) -> Scenario:
-    """Return the scenario in replications of a size to be spent piecemeal."""
-    if base.terminating:
-        return base
-    times_s = _times_of(base, idle)
-    most = _requests(base, min(times_s, default=inf))
-    requests = most if base.requests is None else min(base.requests, most)
-    arrivals = base.arrivals
-    if isinstance(arrivals, Replay):
-        if not arrivals.random:
-            span_s = float(arrivals.rows.at_s[-1])
-            block_s = max(_block_s(span_s), PAUSES * max(times_s, default=0.0))
-            arrivals = replace(arrivals, bootstrap_s=block_s if 2 * block_s < span_s else 0.0)
-        return replace(base, arrivals=arrivals, requests=requests, warmup=0)
-    return replace(base, requests=requests, warmup=min(WARMUP, requests // 20))
-
-
-PAUSES = 4
-"""A block in random order lasts so many of the longest idle times: most pauses stay whole."""
-WAKES = 150
-"""In one replication, about: each costs as much as a hundred requests."""
-FEWEST_REQUESTS = 250
-
-
-def _times_of(base: Scenario, idle: IdleGrid | None) -> list[float]:
-    """Return all idle times that a search meets."""
-    pairs = idle.pairs if idle is not None else (base.tiers.idle_s,) if base.tiers else ()
-    return [time_s for pair in pairs for time_s in pair if time_s]
-
-
-def _requests(base: Scenario, idle_s: float) -> int:
-    """Return the requests of a replication: fewer where many of them wake the engine."""
-    rate = load_of(base).offered_per_s
-    if rate is None or idle_s == inf:
-        return REQUESTS
-    return max(FEWEST_REQUESTS, min(REQUESTS, int(WAKES * exp(min(50.0, rate * idle_s)))))
-
-
-def _block_s(span_s: float) -> float:
-    """Return the length of blocks in random order: long enough for bursts, and many."""
-    return max(span_s / 500, min(600.0, span_s / 20), 1e-3)
 
 
 def _opening(command: StudyRequest) -> list[str]:
@@ -248,4 +231,6 @@ def _opening(command: StudyRequest) -> list[str]:
         )
     limits = ", ".join(f"{name}={limit:g}" for name, limit in command.slo.items())
     lines.append(f"limits: {limits}, with {command.headroom:.0%} more traffic too")
+    if command.judged:
+        lines.append(f"judged by {command.judged}")
     return lines

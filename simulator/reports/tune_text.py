@@ -18,7 +18,7 @@ from simulator.reports.terminal import asked_columns, memory_notes, notes, numbe
 from simulator.study.capacity import load_of
 from simulator.study.limits import LimitCheck
 from simulator.study.request import StudyRequest
-from simulator.study.trials import Place
+from simulator.study.trials import PeakStretch, Place
 from simulator.study.tune import Trial, Tuned, ruled_out_text
 
 SHOWN = (
@@ -153,9 +153,20 @@ def reasons(tuned: Tuned) -> Iterator[str]:
         more = f" and {len(rivals) - NAMED} more" if len(rivals) > NAMED else ""
         sure += f"; as good may be {named}{more}" if rivals else "; it may miss a limit"
     yield sure + "."
+    if tuned.peak is not None:
+        yield _at_the_peak(tuned.peak)
     if tuned.ruled_out:
         yield f"Out: {ruled_out_text(tuned.ruled_out, tuned.borne)}."
     yield from memory_notes(best.scenario)
+
+
+def _at_the_peak(peak: PeakStretch) -> str:
+    lost, wait_s = (peak.result.estimate(name).mean for _, name in SHOWN[:2])
+    return (
+        f"In the busiest hour, from {peak.start_s / 3600:.3g} h on with {peak.rate:.3g} requests a "
+        f"second: {number('lost_share', lost)} lost, p95 wait {number('wait_p95_s', wait_s)}. "
+        "--busiest 3600 judges by that hour alone."
+    )
 
 
 def _rivals(tuned: Tuned) -> list[Trial]:
@@ -240,6 +251,8 @@ def grounds(tuned: Tuned, command: StudyRequest) -> Iterator[str]:
         yield f"Load: {load.share:.0%} of what cap {world.cap} can serve."
     limits = ", ".join(f"{name}={limit:g}" for name, limit in command.slo.items())
     yield f"Limits: {limits}."
+    if command.judged:
+        yield f"Judged by {command.judged}."
     yield (
         "Cannot know: traffic that comes another day, an engine slower than the model of it, "
         "failures. Measure after you set it."

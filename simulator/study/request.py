@@ -22,6 +22,8 @@ class StudyRequest:
     headroom: float = 0.0
     """So much more traffic a recommended point must bear."""
     log: AccessLog | None = None
+    judged: str = ""
+    """What of the traffic replications are, where they are parts of it."""
 
     @property
     def told(self) -> str:

@@ -75,6 +75,14 @@ class IdleRow(NamedTuple):
     trial: Trial
 
 
+class PeakStretch(NamedTuple):
+    """What a point comes to in the busiest hour: from when on, at which rate."""
+
+    start_s: float
+    rate: float
+    result: Result
+
+
 def _worst(judged: Iterable[LimitCheck]) -> float:
     return min((judgement.chance for judgement in judged), default=1.0)
 

@@ -26,7 +26,7 @@ from simulator.model.scenario import Scenario
 from simulator.study.capacity import Load, load_of
 from simulator.study.experiment import Plan
 from simulator.study.sweep import CLEAR, Exact, nothing_exact
-from simulator.study.trials import MOST, IdleRow, Place, Trial, Trials
+from simulator.study.trials import MOST, IdleRow, PeakStretch, Place, Trial, Trials
 
 __all__ = ["MOST", "QUEUES", "Search", "Trial", "Tuned", "ruled_out_text"]
 
@@ -73,6 +73,8 @@ class Tuned:
     """Requests that were simulated."""
     idle: tuple[IdleRow, ...] = ()
     """The recommended idle times and those beside them, where they were looked through."""
+    peak: PeakStretch | None = None
+    """What the recommended point comes to then, where traffic lasts for hours."""
 
     @property
     def borne(self) -> float:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,11 @@ class Windows:
     length_s: float
     lengths: dict[float, tuple[Lengths, Lengths]]
     factor: float = 1.0
+    since_s: float = 0.0
+    """When time begins: of a stretch of a day its first window."""
+    block_s: float = 0.0
+    parts: int = 1
+    """Where there are several, a replication has one: of so many blocks that follow, one each."""
     told: str = ""
     """What was read and what was left out."""
     random = True
@@ -51,13 +57,38 @@ class Windows:
         """Whether there is a file of lengths beside the rates."""
         return bool(self.lengths)
 
+    @property
+    def span_s(self) -> float:
+        """From the start of the first window to the end of the last."""
+        return self.windows[-1].start_s + self.length_s - self.windows[0].start_s
+
+    @property
+    def expected(self) -> float:
+        """Requests, on average."""
+        return sum(window.rate for window in self.windows) * self.length_s * self.factor
+
     def blocks(self, streams: Streams) -> Iterator[Rows]:
-        """Yield the requests of each window that has any."""
+        """Yield the requests of each window that has any, or of the replication's part of them."""
+        if self.parts == 1:
+            yield from self._all(streams)
+            return
+        stretches = ceil(self.span_s / self.block_s / self.parts)
+        mine = streams.parts(Purpose.THINNING, stretches, self.parts)
+        first_s = self.windows[0].start_s - self.since_s
+        for rows in self._all(streams):
+            number = ((rows.at_s - first_s) // self.block_s).astype(int)
+            stretch = number // self.parts
+            kept = mine[stretch] == number % self.parts
+            if kept.any():
+                at_s = rows.at_s - (number - stretch) * self.block_s
+                yield rows._replace(at_s=at_s).taken(kept)
+
+    def _all(self, streams: Streams) -> Iterator[Rows]:
         gaps, sizes = streams.of(Purpose.GAPS), streams.of(Purpose.PROMPT)
         for window in self.windows:
             if not window.rate:
                 continue
-            instants = window.start_s + self._instants(window, gaps)
+            instants = window.start_s - self.since_s + self._instants(window, gaps)
             if not len(instants):
                 continue
             prompt = output = None

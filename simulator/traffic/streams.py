@@ -7,6 +7,7 @@ number of them is spread evenly over it (a Halton sequence, moved by the seed).
 from enum import IntEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class Purpose(IntEnum):
@@ -47,6 +48,14 @@ class Streams:
         )
         first, second = (min(max(each, 1e-12), 1 - 1e-12) for each in moved)
         return first, second
+
+    def parts(self, purpose: Purpose, stretches: int, parts: int) -> NDArray[np.int64]:
+        """Return which part of each stretch is this replication's; `parts` of them have all."""
+        turn, place = divmod(self.replication, parts)
+        key = (int(purpose), turn, 0, 0)
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+        each: NDArray[np.int64] = np.argsort(rng.random((stretches, parts)), axis=1)
+        return each[:, place]
 
     def turn(self, purpose: Purpose) -> int:
         """Return the replication's number, counted from one that the seed chooses."""

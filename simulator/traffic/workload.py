@@ -190,6 +190,11 @@ class Replay:
         for start in range(0, len(rows.at_s), BLOCK):
             yield rows.taken(slice(start, start + BLOCK))
 
+    @property
+    def span_s(self) -> float:
+        """Seconds until its last request."""
+        return float(self.rows.at_s[-1]) * self.stretch
+
     def faster(self, factor: float) -> "Replay":
         """Return the same recording at `factor` times the rate: time runs faster."""
         return replace(self, stretch=self.stretch / factor)

@@ -220,7 +220,7 @@ def test_answer_is_the_same_for_any_jobs(capsys):
 def test_recording_is_sampled_in_blocks(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("at_s\n" + "\n".join(str(at) for at in range(0, 20_000, 2)), encoding="utf-8")
-    command, _, timeouts_s, _ = tune_of({"--trace": str(path), "--slo": "wait_p99_s=2"})
+    command, _, timeouts_s, *_ = tune_of({"--trace": str(path), "--slo": "wait_p99_s=2"})
     (base,) = command.scenarios
     assert base.requests == 5000
     assert base.arrivals.bootstrap_s == pytest.approx(600.0)
