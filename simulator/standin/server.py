@@ -114,7 +114,11 @@ class StandIn:
     # Life.
 
     def listen(self, port: int | None = None, host: str | None = None) -> int:
-        """Accept connections; return the port. Raises OSError when it is taken."""
+        """Accept connections, at one address at a time; return the port.
+
+        Raises OSError when that is taken.
+        """
+        assert self._server is None, f"it listens already, on port {self.port}"
         host = self.options.host if host is None else host
         sockets = bind_sockets(self.options.port if port is None else port, host)
         self.port = sockets[0].getsockname()[1]
