@@ -134,7 +134,7 @@ until grep -q admin said; do sleep 0.05; done
 url=$(sed -n 's/listening public //p' said)
 python - "$url" <<'.'
 import sys, urllib.error, urllib.request
-for path, words in (("/toy/say", b"toy says: nothing to say"), ("/toy/x", b"toy says: only POST")):
+for path, words in (("/toy/say", b"toy says: nothing to say"), ("/toy/x", b"toy says: There is")):
     try:
         json = {"Content-Type": "application/json"}
         ask = urllib.request.Request(sys.argv[1] + path, b"{}", json)
@@ -148,7 +148,7 @@ for path, words in (("/toy/say", b"toy says: nothing to say"), ("/toy/x", b"toy 
     "A refusal": Recipe(
         {
             f"{FRONTDOOR}/core/decisions.py": Edit(
-                '    TOO_LATE = ("too_late", "PL")\n', '    MODEL_NOT_FOUND = ("model'
+                '    TOO_LATE = ("too_late", "PY")\n', '    MODEL_NOT_FOUND = ("model'
             ),
             f"{FRONTDOOR}/core/decisions.py#reason": Edit(
                 '    TOO_LATE = "too_late"\n', '    MODEL_NOT_FOUND = "model_not_found"\n'
@@ -164,7 +164,7 @@ for path, words in (("/toy/say", b"toy says: nothing to say"), ("/toy/x", b"toy 
                 "    Reason.MODEL_NOT_FOUND: (",
             ),
             "docs/operations.md": Edit(
-                "| `too_late` | `PL` | it was too late | be early |\n", "| `model_not_found` | `PN`"
+                "| `too_late` | `PY` | it was too late | be early |\n", "| `model_not_found` | `PN`"
             ),
         },
         """python -m pytest -q tests/house/test_tidy.py -k "outcome or end_codes or reason"
@@ -219,6 +219,8 @@ for surface in (OpenAISurface(), AnthropicSurface(529, lambda: "x")):
         "bin/bench nothing | grep '0 us'",
     ),
 }
+LONG = {"A setting", "A dialect", "A scenario of load"}
+"""Tens of seconds each."""
 CARRIED_OUT_ELSEWHERE = {
     "A kind of engine": "tests/proxy/test_engine_kinds.py",
     "A step of a wake": "tests/house/test_state_tables.py",
@@ -254,8 +256,9 @@ def test_a_recipe_names_every_file_that_it_touches(name: str) -> None:
         assert f"`{plain}`" in told or f"`{folder}`" in told, plain
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in RECIPES]
+)
 def test_a_recipe_works(name: str, tmp_path: Path) -> None:
     carry_out(RECIPES[name], tmp_path)
 
