@@ -17,7 +17,7 @@ from simulator.model.key_records import KeyRecords
 from simulator.model.kv_records import KvRecords
 from simulator.model.scenario import EachRequest, Scenario
 from simulator.model.sleeping_engine import StateTimes
-from simulator.model.tally import Tally
+from simulator.model.tally import Spread, Tally
 from simulator.traffic.workload import BLOCK
 from tornado_frontdoor.core.decisions import EngineState, SleepDepth
 
@@ -286,6 +286,20 @@ class Records:
         if self._times is not None:
             metrics |= self._tier_metrics(self._times)
         return metrics
+
+    def spreads(self) -> dict[str, Spread]:
+        """Return how values are spread whose percentiles are metrics, of a short steady run."""
+        if self._timed:
+            return {}
+        lost = self.offered - self.waits.count
+        spreads = {
+            "wait": self.waits.spread(),
+            "latency": self.latencies.spread(),
+            "latency_of_all": self.latencies.spread(lost),
+            "first_token": self.first_tokens.spread(),
+            "tpot": self.tokens.spread(),
+        }
+        return {name: spread for name, spread in spreads.items() if spread is not None}
 
     def _token_metrics(self) -> Metrics:
         p50, p95, p99 = self.first_tokens.percentiles((0.5, 0.95, 0.99))

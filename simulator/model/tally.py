@@ -1,13 +1,14 @@
 """Many values of one kind, kept in bounded memory: their mean and percentiles.
 
-Rule 1: percentiles are of one replication; values of different replications are never pooled.
+Rule 1: percentiles are of one replication; of a short one it is kept how its values are spread.
 Rule 2: memory does not grow with the number of requests: beyond `EXACT_VALUES` a tally folds its
         values into classes a thousandth wide. Below it, percentiles are values that occurred.
 """
 
 from array import array
 from collections.abc import Sequence
-from math import ceil, fsum, log
+from math import ceil, fsum, inf, log
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,23 @@ SMALLEST = 1e-6
 CLASS_WIDTH = 1e-3
 """Relative width of a class: a folded percentile is at most half of it off."""
 CLASSES = ceil(log(1e14) / CLASS_WIDTH)
+
+
+SHORT = 10_000
+"""A replication of fewer values tells how they are spread, so that several can be pooled."""
+_GROUPS = np.unique(
+    np.concatenate(
+        [np.linspace(0, 0.9, 101), np.linspace(0.9, 0.98, 101), np.linspace(0.98, 1, 101)]
+    )
+)
+"""Shares at which values are grouped: finely where percentiles are looked at."""
+
+
+class Spread(NamedTuple):
+    """Values in order that stand for all, and how many each stands for."""
+
+    values: Floats
+    weights: Floats
 
 
 class Tally:
@@ -85,6 +103,17 @@ class Tally:
             ordered = np.sort(np.concatenate(self._exact))
             return [float(ordered[r - 1]) if r <= self._count else None for r in ranks]
         return [self._folded(rank) if rank <= self._count else None for rank in ranks]
+
+    def spread(self, lost: int = 0) -> Spread | None:
+        """Return how the values are spread, `lost` of them infinite; None if none or too many."""
+        self.settle()
+        total = self._count + lost
+        if not self._count or total > SHORT or self._classes is not None:
+            return None
+        ordered = np.sort(np.concatenate([*self._exact, np.full(lost, inf)]))
+        edges = np.unique((_GROUPS * total).round().astype(np.int64))
+        middles = (edges[:-1] + edges[1:] - 1) // 2
+        return Spread(ordered[middles], np.diff(edges).astype(np.float64))
 
     def _folded(self, rank: int) -> float:
         if rank <= self._zeros:

@@ -7,10 +7,10 @@ Rule 2: a task is one scenario and some of its replications: large enough to be 
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from math import isfinite
 from typing import Any, NamedTuple
@@ -22,7 +22,9 @@ from simulator.model.gates import new_gate
 from simulator.model.records import Metrics, Records
 from simulator.model.run import SimulatedRun
 from simulator.model.scenario import Scenario
+from simulator.model.tally import Spread
 from simulator.study.controls import Surplus, corrected, surplus_of
+from simulator.study.pooled import pseudo_values
 from simulator.study.statistics import Estimate, SampleMean, estimate, estimate_of_one, is_share
 from simulator.study.workers import LocalPool
 from simulator.traffic.streams import Streams
@@ -42,6 +44,7 @@ class Replication(NamedTuple):
     metrics: Metrics
     timeline: Timeline
     surplus: Surplus = ()
+    spreads: Mapping[str, Spread] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,7 @@ class Result:
     replications: tuple[Replication, ...]
     uncertain_engine: bool = False
     """Whether replications differ by how fast the engine may be: then an interval is for one."""
+    _samples: dict[str, SampleMean | None] = field(default_factory=dict, repr=False, compare=False)
 
     def values(self, metric: str) -> list[float | None]:
         """Return a metric by replication."""
@@ -94,10 +98,20 @@ class Result:
 
     def sample(self, metric: str) -> SampleMean | None:
         """Return what the replications say of a metric's mean; None: they do not say it."""
+        if metric not in self._samples:
+            self._samples[metric] = self._sample(metric)
+        return self._samples[metric]
+
+    def _sample(self, metric: str) -> SampleMean | None:
         values = [value for value in self.values(metric) if value is not None and isfinite(value)]
         if len(values) < max(2, len(self.replications)):
             return None
-        return corrected(values, [each.surplus for each in self.replications])
+        surpluses = [each.surplus for each in self.replications]
+        pseudo = pseudo_values(metric, [each.spreads for each in self.replications])
+        if pseudo is None or not all(map(isfinite, pseudo)):
+            return corrected(values, surpluses)
+        sample = corrected(pseudo, surpluses)
+        return replace(sample, mean=min(max(sample.mean, min(values)), max(values)))
 
     def estimates(self) -> dict[str, Estimate]:
         """Return every metric with its interval, in their order."""
@@ -159,7 +173,8 @@ def carry_out(task: Task) -> list[Replication]:
     for number in task.numbers:
         records = replicate(task.scenario, task.plan, number)
         surplus = surplus_of(task.scenario, Streams(task.plan.seed, number))
-        done.append(Replication(records.counts(), records.metrics(), records.timeline, surplus))
+        counts, metrics, spreads = records.counts(), records.metrics(), records.spreads()
+        done.append(Replication(counts, metrics, records.timeline, surplus, spreads))
     return done
 
 

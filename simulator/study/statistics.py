@@ -1,7 +1,7 @@
 """From replications to numbers with intervals: means, paired differences, distances in sigmas.
 
-Rule 1: a percentile is computed in each replication and then averaged over replications; values
-        of different replications are never pooled.
+Rule 1: a percentile is computed in each replication and then averaged over replications; of short
+        ones it is that of all values together (`pooled.py`).
 Rule 2: intervals are Student's t over replication means; two points of a sweep are compared by the
         differences of their replications, which saw the same requests.
 Rule 3: where each replication is of another engine, of those that a log leaves open, an interval is
