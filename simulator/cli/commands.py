@@ -37,8 +37,8 @@ from simulator.reports.terminal import (
     sweep_page,
 )
 from simulator.study.calibrate import Fit, calibrate
+from simulator.study.cluster import ClusterError
 from simulator.study.experiment import (
-    ClusterError,
     Plan,
     Result,
     cores,

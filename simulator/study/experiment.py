@@ -8,12 +8,11 @@ Rule 2: a task is one scenario and some of its replications: large enough to be 
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simulator.model.checked_gate import CheckedGate, Entry
 from simulator.model.event_loop import DRIVERS
@@ -23,6 +22,7 @@ from simulator.model.records import Metrics, Records
 from simulator.model.run import SimulatedRun
 from simulator.model.scenario import Scenario
 from simulator.model.tally import Spread
+from simulator.study.cluster import POLL_S, ClusterPool, dask_pool
 from simulator.study.controls import Surplus, corrected, surplus_of
 from simulator.study.pooled import pseudo_values
 from simulator.study.statistics import Estimate, SampleMean, estimate, estimate_of_one, is_share
@@ -31,10 +31,6 @@ from simulator.traffic.streams import Streams
 from simulator.traffic.workload import Closed, Replay, Request, requests
 
 Timeline = list[tuple[float, str, int]]
-
-
-class ClusterError(Exception):
-    """The machines that were to compute cannot be reached; says why."""
 
 
 class Replication(NamedTuple):
@@ -256,19 +252,22 @@ def _results(
     futures: dict[Future[list[Replication]], int] = {
         pool.submit(carry_out, task): index for index, task in enumerate(tasks)
     }
-    for future in as_completed(futures):
-        yield futures[future], future.result()
+    pending = set(futures)
+    while pending:
+        watched = isinstance(pool, ClusterPool)
+        done, pending = wait(pending, POLL_S if watched else None, FIRST_COMPLETED)
+        for future in done:
+            yield futures[future], future.result()
+        if isinstance(pool, ClusterPool) and pending:
+            pool.verify_workers()
 
 
 @contextmanager
 def executor(plan: Plan, tasks: int) -> Iterator[Executor | None]:
     """Give what carries tasks out; None: this process does."""
     if plan.dask is not None:
-        client: Any = _dask_client(plan.dask)
-        try:
-            yield client.get_executor()
-        finally:
-            client.close()
+        with dask_pool(plan.dask) as cluster:
+            yield cluster
         return
     jobs = min(plan.jobs, tasks)
     if jobs <= 1:
@@ -282,56 +281,6 @@ def executor(plan: Plan, tasks: int) -> Iterator[Executor | None]:
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-CONNECT_S = 10
-"""How long a scheduler, and then its first worker, may take to be there."""
-
-
-def _dask_client(address: str) -> Any:
-    try:
-        from distributed import Client
-    except ImportError:
-        raise ClusterError("needs the dask extra: pip install 'tornado-frontdoor[dask]'") from None
-    try:
-        client = Client(address, timeout=CONNECT_S)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError) as error:
-        raise ClusterError(f"no Dask scheduler at {address!r}: {error}") from None
-    try:
-        _look_at_workers(client, address)
-    except BaseException:
-        client.close()  # type: ignore[no-untyped-call]
-        raise
-    return client
-
-
-def _look_at_workers(client: Any, address: str) -> None:
-    """Raise ClusterError unless there are workers, all with this very version of ours."""
-
-    def version_there() -> str:  # sent as it is, as it may be that we are not there
-        import_module("simulator.study.experiment")
-        return str(import_module("tornado_frontdoor").__version__)
-
-    try:
-        client.wait_for_workers(1, timeout=CONNECT_S)
-        there = client.run(version_there)
-    except TimeoutError:
-        raise ClusterError(
-            f"the Dask scheduler at {address!r} has no worker: start one there, "
-            f"`dask worker {address}`"
-        ) from None
-    except ImportError as error:
-        raise ClusterError(
-            f"a Dask worker of {address!r} lacks what it needs ({error}): "
-            "pip install 'tornado-frontdoor[dask]' there"
-        ) from None
-    here = version_there()
-    for worker, version in there.items():
-        if version != here:
-            raise ClusterError(
-                f"the Dask worker {worker} has tornado-frontdoor {version}, here it is "
-                f"{here}: the same is needed everywhere"
-            )
 
 
 def cores() -> int:

@@ -11,7 +11,8 @@ import pytest
 from scenes import EXP_2, result_of, scene
 
 from simulator.reports.json_document import metrics_document
-from simulator.study.experiment import ClusterError, Plan, experiment
+from simulator.study.cluster import ClusterError
+from simulator.study.experiment import Plan, experiment
 from simulator.study.statistics import sigmas
 from simulator.traffic.workload import Renewal
 
@@ -181,3 +182,43 @@ def test_cluster_that_does_not_answer_is_named():
     plan = Plan(replications=2, dask="tcp://127.0.0.1:1")
     with pytest.raises(ClusterError, match="no Dask scheduler"):
         experiment([scene(requests=500)], plan)
+
+
+@pytest.mark.slow
+def test_cluster_whose_workers_all_died_is_waited_for_for_a_bounded_time():
+    """A run of minutes on one worker, which is killed as soon as it has done something."""
+    pytest.importorskip("distributed")
+    script = """
+import os, signal
+from math import inf
+from distributed import LocalCluster
+from simulator.model.scenario import Scenario
+from simulator.study import cluster as ours
+from simulator.study.experiment import Plan, experiment
+from simulator.traffic.distributions import Distribution
+from simulator.traffic.service import Service
+from simulator.traffic.workload import Renewal
+
+def killed(done, of_all):
+    for nanny in there.workers.values():
+        nanny.auto_restart = False
+    for nanny in there.workers.values():
+        os.kill(nanny.pid, signal.SIGKILL)
+
+if __name__ == "__main__":
+    ours.ALONE_S = 0.5
+    world = Scenario(cap=6, queue=8, timeout_s=inf, arrivals=Renewal(rate=2.4), requests=20_000,
+                     service=Service(seconds=Distribution("exp", 2.0)))
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None,
+                      silence_logs=50) as there:
+        plan = Plan(replications=500, dask=there.scheduler_address)
+        try:
+            experiment([world], plan, killed)
+        except ours.ClusterError as error:
+            print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "has had no worker for" in done.stdout, done.stderr[-2000:]
+    assert "`dask worker tcp://127.0.0.1:" in done.stdout
