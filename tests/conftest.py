@@ -1,7 +1,8 @@
 """What holds for every test, and what every room of them may use (`stopwatch`).
 
 Hypothesis measures no time: that a machine is busy is no fault of what is tested. With CI set it
-tries the same examples each time: a commit passes or does not. By hand it looks for new ones.
+tries the same examples each time: a commit passes or does not. By hand it looks for new ones, and
+as many as `depth` is told.
 
 Where no bytecode may be written beside the sources it is written into pytest's own cache: half of
 what a process costs that starts is reading its sources anew, and the tests start hundreds.
@@ -23,5 +24,9 @@ if sys.dont_write_bytecode:
     )
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-settings.register_profile("steady", deadline=None, derandomize=bool(os.environ.get("CI")))
+from depth import examples  # noqa: E402 - found by the path above
+
+settings.register_profile(
+    "steady", max_examples=examples(40), deadline=None, derandomize=bool(os.environ.get("CI"))
+)
 settings.load_profile("steady")

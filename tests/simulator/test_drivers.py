@@ -5,6 +5,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenes import EXP_2, scene
@@ -93,7 +94,7 @@ def worlds(draw):
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(world=worlds(), seed=st.integers(0, 9))
 def test_any_world_keeps_the_laws_and_is_the_same_in_both_drivers(world, seed):
     journals, books = [], []

@@ -19,6 +19,7 @@ from anthropic_bench import (
     usage_chunk,
     validated,
 )
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,7 +136,7 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(places)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(answers(), st.lists(st.integers(0, 10_000), max_size=12))
 def test_streamed_and_whole_answers_are_the_same_message(answer: Answer, cuts: list[int]) -> None:
     streamed = bench.streamed_message(*cut(sse(*answer.chunks), cuts))
@@ -145,14 +146,14 @@ def test_streamed_and_whole_answers_are_the_same_message(answer: Answer, cuts: l
         assert streamed == whole
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(answers(), st.lists(st.integers(0, 10_000), max_size=12))
 def test_cuts_of_the_bytes_change_nothing_of_what_is_sent(answer: Answer, cuts: list[int]) -> None:
     data = sse(*answer.chunks)
     assert bench.stream(*cut(data, cuts)).data == bench.stream(data).data
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(answers(), st.data())
 def test_stream_that_breaks_off_anywhere_never_looks_whole(
     answer: Answer, data: st.DataObject

@@ -15,6 +15,7 @@ from anthropic_bench import (
     completion,
     sse,
 )
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,7 +98,7 @@ def test_seed_itself_is_accepted() -> None:
     assert bench.decode(seed, images="base64+url").request.stream
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(130), deadline=None)
 @given(
     spoilt(SEEDS),
     st.sampled_from([MESSAGES, COUNT_TOKENS]),
@@ -120,7 +121,7 @@ CHUNK = chunk({"content": "x", "reasoning": "r", **call_delta(0, "a", "f", "{}")
 ERROR: Json = {"error": {"message": "m", "code": 500}}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(spoilt([WHOLE, ERROR]), st.sampled_from([200, 400, 500]), st.booleans())
 def test_spoilt_answer_is_a_message_or_an_error(body: Json, status: int, stream: bool) -> None:
     document, ending = bench.answer(body, status=status, stream=stream)
@@ -128,7 +129,7 @@ def test_spoilt_answer_is_a_message_or_an_error(body: Json, status: int, stream:
     assert (ending.outcome is Outcome.SERVED) == (document.status < 500)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(spoilt([CHUNK, ERROR]), max_size=3), st.booleans())
 def test_spoilt_stream_is_a_message_or_ends_with_an_error(
     payloads: list[Json], buffered: bool
@@ -158,7 +159,7 @@ def with_another_choice(payload: Json) -> Json:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(130), deadline=None)
 @given(st.lists(st.sampled_from(PIECES) | spoilt(PIECES), max_size=4), st.booleans())
 def test_chunk_read_in_one_go_means_what_it_means_member_by_member(
     payloads: list[Json], begun: bool
@@ -171,7 +172,7 @@ def test_chunk_read_in_one_go_means_what_it_means_member_by_member(
     assert bench.stream(data).data == bench.stream(slowly).data
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=4), st.sampled_from(["translate", "native"]))
 def test_no_bytes_at_all_upset_a_relay(pieces: list[bytes], anthropic: str) -> None:
     for stream in (False, True):
