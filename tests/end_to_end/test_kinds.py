@@ -62,7 +62,7 @@ class KindDoor(Doorway):
 
     async def settled(self, *states: str) -> None:
         """Wait until the front door believes one of these."""
-        await self.until(lambda: self.state in states, 10)
+        await self.until(lambda: self.state in states, PATIENCE_S)
 
     def change(self, **limits: float) -> None:
         """Have other limits than the configuration's, or what is no setting."""
@@ -152,10 +152,10 @@ def test_idleness_puts_it_to_sleep_and_somebody_elses_work_keeps_it_awake(
             assert await door.ask() == 200
             backoff = door.app.pool.current["text"].keeper.gate._wake
             assert backoff is not None
-            await door.until(lambda: backoff.sleep_backoff.until_s > 0, 5)
+            await door.until(lambda: backoff.sleep_backoff.until_s > 0, PATIENCE_S)
             assert door.engine.awake, "it works for somebody else"
             door.engine.running = 0
-            await door.until(lambda: door.state == "offloaded", 15)
+            await door.until(lambda: door.state == "offloaded", PATIENCE_S)
             assert not door.engine.awake
 
     asyncio.run(scenario())
@@ -212,7 +212,7 @@ def test_an_engine_that_dies_while_it_wakes_serves_when_it_is_back(
             door.engine.blocked = asyncio.Event()
             calls = len(door.engine.calls)
             asking = asyncio.ensure_future(door.ask())
-            await door.until(lambda: len(door.engine.calls) > calls, 10)
+            await door.until(lambda: len(door.engine.calls) > calls, PATIENCE_S)
             await door.engine.die()
             door.engine.blocked.set()
             door.engine.blocked = None
@@ -259,6 +259,7 @@ def test_an_engine_that_answers_with_garbage_is_quarantined_until_it_does_not(
             door.change(hold_offloaded_s=0.5, hold_sleeping_s=0.5, hold_restarting_s=0.5)
             chats = door.engine.chats
             assert await door.ask() == 503
+            await door.until(lambda: gate.proof["quarantined"], PATIENCE_S)
             told = (await door.admin("/admin/explain/text")).json
             assert told["canary"]["quarantined"]
             assert any("quarantined: its first token is '!!'" in t["text"] for t in told["history"])

@@ -120,8 +120,9 @@ def test_front_doors_that_share_a_gate_keep_all_laws_under_faults(
 def test_workers_bring_all_requests_to_the_master_and_a_missed_objective_is_the_exit_code(
     tmp_path: Path,
 ) -> None:
-    short = ("verify", "--hold", "0.2", "--processes", "2")
-    code, said = finish(loadtest(tmp_path, *short, "--slo", "refused_share=0.6"))
+    # All forty have asked before the first six are through: on a busy machine, too.
+    run = ("verify", "--hold", "2", "--processes", "2", "--slo", "refused_share=0.6")
+    code, said = finish(loadtest(tmp_path, *run))
     assert code == 1, said
     assert "refused_share is 0.65, not <= 0.6" in said
     assert summary_of(tmp_path)["models"] == {"reasoning": {"served": 14, "refused": 26}}
@@ -135,7 +136,7 @@ def test_workers_elsewhere_share_the_rate_that_the_master_was_told(tmp_path: Pat
     master = [
         *("--master", "--master-bind-port", port, "--expect-workers", "2", "--users", "4"),
         *("--spawn-rate", "4", "--host", "http://127.0.0.1:9", "--out", str(tmp_path)),
-        *("--rate", "20", "--seconds", "2"),
+        *("--rate", "8", "--seconds", "5"),  # workers report every 3 s, and in the end if they can
     ]
     worker = ["--worker", "--master-port", port]
     processes = [

@@ -11,6 +11,7 @@ from typing import Any
 import openai
 import pytest
 from caller import Caller, chat_body, scene
+from stopwatch import PATIENCE_S
 
 from simulator.standin.server import StandInOptions
 
@@ -40,9 +41,13 @@ def test_stream_is_vllms_one_chunk_an_event_role_first_usage_last() -> None:
     asyncio.run(scenario())
 
 
+PATIENT = {"keep_alive_s": PATIENCE_S}
+"""It closes no connection while a client on a busy machine imports what comes next."""
+
+
 def test_openai_client_reads_plain_and_streamed_answers_alike() -> None:
     async def scenario() -> None:
-        async with scene(tokens=4) as caller, _openai(caller) as client:
+        async with scene(tokens=4, **PATIENT) as caller, _openai(caller) as client:
             plain = await client.chat.completions.create(
                 model="m", messages=[{"role": "user", "content": "hi"}]
             )
@@ -73,7 +78,7 @@ def test_openai_client_reads_tool_calls_and_reasoning() -> None:
             "text": "so: ",
             "tool_calls": [{"name": "f", "arguments": {"x": 1}}, {"name": "g"}],
         }
-        async with scene() as caller, _openai(caller) as client:
+        async with scene(**PATIENT) as caller, _openai(caller) as client:
             async with client.chat.completions.stream(
                 model="m",
                 messages=[{"role": "user", "content": "hi"}],
