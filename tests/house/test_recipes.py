@@ -18,7 +18,8 @@ PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 FRONTDOOR = "tornado_frontdoor"
 COPIED = (
     *(FRONTDOOR, "simulator", "loadtests", "bench", "tryouts", "bin", "conf", "docs", "lock"),
-    *("tests/house", "tests/config", "tests/conftest.py", "tests/stopwatch.py"),
+    *("tests/house", "tests/config", "tests/conftest.py", "tests/depth.py"),
+    "tests/stopwatch.py",
     *("pyproject.toml", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", ".ci"),
 )
 
