@@ -167,6 +167,38 @@ def test_stopped_as_its_successor_starts_neither_goes_on(tmp_path: Path):
         assert "did not take over" not in door.errors
 
 
+def test_stopped_while_it_hands_over_neither_goes_on(tmp_path: Path):
+    with stage(tmp_path) as made:
+        door = made.start("serve", "--config", str(configured(made, 9)))
+        door.port("public"), door.port("admin")
+        door.signal(signal.SIGUSR2)
+        until(lambda: "handing over to process" in door.errors)
+        door.signal(signal.SIGTERM)
+        assert door.code() == 0, door.errors
+        (pid,) = successors(door.errors)
+        if "serves now" not in door.errors:  # else it came too late to end both
+            until(lambda: not runs(pid))
+        else:
+            os.kill(pid, signal.SIGTERM)
+
+
+def test_a_successor_that_takes_its_time_is_not_forgotten(tmp_path: Path):
+    with stage(tmp_path) as made:
+        door = made.start("serve", "--config", str(configured(made, 9)))
+        door.port("public"), door.port("admin")
+        door.signal(signal.SIGUSR2)
+        until(lambda: successors(door.errors))
+        (pid,) = successors(door.errors)
+        os.kill(pid, signal.SIGSTOP)
+        door.signal(signal.SIGUSR2)
+        until(lambda: "has yet to take over" in door.errors)
+        door.signal(signal.SIGTERM)
+        assert door.code() == 0, door.errors
+        os.kill(pid, signal.SIGCONT)
+        until(lambda: not runs(pid))
+        assert len(successors(door.errors)) == 1
+
+
 def test_of_many_calls_for_a_successor_one_is_heeded(tmp_path: Path):
     with stage(tmp_path) as made:
         door = made.start("serve", "--config", str(configured(made, 9)))

@@ -2,7 +2,9 @@
 
 import asyncio
 import io
+import socket
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -190,6 +192,18 @@ def test_a_front_door_that_is_going_away_gives_its_place_to_nobody() -> None:
 
 def test_where_nobody_runs_there_is_nobody_to_take_over_from(tmp_path: Path) -> None:
     assert find_predecessor(tmp_path) is None
+
+
+def test_one_that_ends_before_it_has_answered_is_said_to_have(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor() as threads:
+        listener.bind(str(tmp_path / "frontdoor.sock"))
+        listener.listen()
+        asking = threads.submit(find_predecessor, tmp_path)
+        asked, _ = listener.accept()
+        with asked:
+            asked.recv(1024)
+        with pytest.raises(CannotTakeOver, match="ended before it gave its place away"):
+            asking.result(PATIENCE_S)
 
 
 def test_health_is_503_for_a_while_before_the_port_is_closed() -> None:

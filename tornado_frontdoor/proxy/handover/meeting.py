@@ -148,10 +148,13 @@ def ask(folder: Path) -> Given | None:
         connection.sendall(json.dumps({"protocol": PROTOCOL}).encode())
         head, descriptors, _, _ = socket.recv_fds(connection, LINE_BYTES, SOCKETS_MAX)
         line, _, rest = head.partition(b"\n")
-        word: Any = json.loads(line)
+        word: Any = json.loads(line) if head else None
     except (OSError, ValueError) as error:
         connection.close()
         raise CannotTakeOver(f"the front door that runs gave no answer: {error}") from error
+    if word is None:
+        connection.close()
+        raise CannotTakeOver("the front door that ran ended before it gave its place away")
     if "refused" in word:
         connection.close()
         raise CannotTakeOver(f"the front door that runs stays: {word['refused']}")

@@ -34,7 +34,7 @@ GRACE_S = 5.0
 """How long connections without a request stay open: one that comes on them is served, too."""
 LOOK_S = 0.05
 TAKE_OVER = "--take-over"
-CHILD_LOOKS = 200
+CHILD_LOOK_S = 0.1
 """So often it is looked whether a process that was started to take over has ended instead."""
 
 
@@ -129,27 +129,29 @@ class Succession:
             return
         LOG.info("process %d was started to take over", pid)
         self._started_pid = pid
-        self._watch(pid, CHILD_LOOKS)
+        self._watch(pid)
 
     def call_off(self) -> None:
-        """End with this process: who was started to take over and has not is ended, too."""
+        """End with this process: who was started to take over and does not serve is ended, too."""
         self._ends = True
-        if self._started_pid and not self.given:
+        if self._started_pid:
             LOG.info("process %d is told to end before it takes over", self._started_pid)
             with suppress(ProcessLookupError):
                 os.kill(self._started_pid, signal.SIGTERM)
+        elif self.given:
+            LOG.info("process %d, which was started by another hand, takes over", self._pid)
 
-    def _watch(self, pid: int, looks: int) -> None:
+    def _watch(self, pid: int) -> None:
         with suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG) != (0, 0):
                 if not self._ends:
                     LOG.error("process %d did not take over: see what it printed", pid)
                 self._started_pid = 0
                 return
-        if looks and not self.given:
-            asyncio.get_running_loop().call_later(0.1, self._watch, pid, looks - 1)
-        else:
+        if self._over.is_set():
             self._started_pid = 0
+        else:
+            asyncio.get_running_loop().call_later(CHILD_LOOK_S, self._watch, pid)
 
     # How
 
@@ -218,6 +220,8 @@ class Succession:
     def _lost(self) -> None:
         if self._over.is_set():
             LOG.warning("process %d, which has taken over, has ended", self._pid)
+            return
+        if self._ends:  # with who was to take over, as it should be
             return
         LOG.error("process %d ended before it served: this front door ends, too", self._pid)
         self.failed = True
