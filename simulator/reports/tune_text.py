@@ -14,10 +14,11 @@ from simulator.reports.json_document import (
     parameters,
     service_text,
 )
-from simulator.reports.terminal import asked_columns, memory_notes, notes, number
+from simulator.reports.terminal import asked_columns, interval, memory_notes, notes, number
 from simulator.study.capacity import load_of
 from simulator.study.limits import LimitCheck
 from simulator.study.request import StudyRequest
+from simulator.study.statistics import Estimate
 from simulator.study.trials import PeakStretch, Place
 from simulator.study.tune import Trial, Tuned, ruled_out_text
 
@@ -161,12 +162,19 @@ def reasons(tuned: Tuned) -> Iterator[str]:
 
 
 def _at_the_peak(peak: PeakStretch) -> str:
-    lost, wait_s = (peak.result.estimate(name).mean for _, name in SHOWN[:2])
+    lost, wait_s = (_with_interval(name, peak.result.estimate(name)) for _, name in SHOWN[:2])
     return (
         f"In the busiest hour, from {peak.start_s / 3600:.3g} h on with {peak.rate:.3g} requests a "
-        f"second: {number('lost_share', lost)} lost, p95 wait {number('wait_p95_s', wait_s)}. "
+        f"second: {lost} lost, p95 wait {wait_s} (95 % intervals). "
         "--busiest 3600 judges by that hour alone."
     )
+
+
+def _with_interval(name: str, value: Estimate) -> str:
+    told, beside = number(name, value.mean), interval(name, value)
+    if value.ends is not None:
+        return f"{told} ({beside})"
+    return f"{told} {beside}" if beside else told
 
 
 def _rivals(tuned: Tuned) -> list[Trial]:

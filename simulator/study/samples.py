@@ -16,7 +16,7 @@ from math import ceil, exp, inf
 from simulator.model.scenario import Scenario
 from simulator.study.capacity import capacity_per_s, load_of
 from simulator.study.experiment import Plan, Result, Wanted, carried_out
-from simulator.study.trials import FEWEST, PeakStretch
+from simulator.study.trials import PeakStretch
 from simulator.traffic.servegen import Windows
 from simulator.traffic.stretches import busiest
 from simulator.traffic.workload import Arrivals, Closed, Replay
@@ -35,6 +35,8 @@ SHORTEST_BLOCK_S, LONGEST_BLOCK_S = 120.0, 600.0
 SERVICES = 30
 """A block lasts so many times a request: a queue has come and gone by then."""
 PEAK_S = 3600.0
+PEAK_REPLICATIONS = 16
+"""Losses come in bursts: by four the busiest hour might lose less than the day."""
 
 
 def sampled(base: Scenario, idle: Sequence[tuple[float, float]] = ()) -> tuple[Scenario, str]:
@@ -84,19 +86,19 @@ def _in_parts(
 def at_the_peak(
     whole: Arrivals | Closed, best: Scenario, plan: Plan, pool: Executor | None
 ) -> PeakStretch | None:
-    """Return what a point comes to in the busiest hour of traffic that lasts for several."""
-    if not isinstance(whole, Replay | Windows):
-        return None
-    span_s = whole.span_s
-    if span_s < 2 * PEAK_S:
+    """Return what a point comes to in the busiest hour of rates that last for several.
+
+    A recording has that hour once: there is no second one, and blocks of it in another order have
+    gaps that never were.
+    """
+    if not isinstance(whole, Windows) or whole.span_s < 2 * PEAK_S:
         return None
     stretch = busiest(whole, PEAK_S)
     world = replace(best, arrivals=stretch.arrivals)
     world, _ = sampled(
         replace(world, requests=None), () if best.tiers is None else (best.tiers.idle_s,)
     )
-    numbers = range(FEWEST if world.random else 1)
-    (made,) = carried_out([Wanted(world, numbers)], plan, pool=pool)
+    (made,) = carried_out([Wanted(world, range(PEAK_REPLICATIONS))], plan, pool=pool)
     return PeakStretch(stretch.start_s, stretch.rate, Result(tuple(made), world.service.uncertain))
 
 

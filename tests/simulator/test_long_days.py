@@ -1,14 +1,18 @@
 """`tune` judges a day of rates by all of it, or by its busiest stretch; not by how it begins."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from docopt import docopt
+from scenes import scene
 
 from simulator.cli.tune import tune, tune_of
 from simulator.cli.usage import USAGE
+from simulator.exact.closed_form import BoundedQueue
 from simulator.study.experiment import Plan, experiment
+from simulator.study.samples import at_the_peak
 from simulator.traffic.service import Rows
 from simulator.traffic.streams import Purpose, Streams
 from simulator.traffic.stretches import busiest
@@ -46,7 +50,27 @@ def test_recommendation_holds_over_a_day_whose_peak_comes_late(day, capsys):
     assert whole["wait_p95_s"] < 5
     told = " ".join(capsys.readouterr().out.replace("# ", "").split())
     assert "Judged by blocks of 240 s from all over 8 h, about" in told
-    assert "In the busiest hour, from 6 h on with 2.5 requests a second" in told
+    peak = (
+        r"In the busiest hour, from 6 h on with 2.5 requests a second: [\d.]+ % ± [\d.]+ % lost, "
+    )
+    assert re.search(peak + r"p95 wait [\d.]+ s ± [\d.]+ s \(95 % intervals\)", told)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_busiest_hour_loses_what_theory_says_within_its_interval(day, seed):
+    whole = tune_of(given(f"--trace {day}")).whole
+    best = scene(cap=7, queue=12, timeout_s=5.0, requests=None, warmup=0)
+    peak = at_the_peak(whole, best, Plan(driver="heap", seed=seed), None)
+    assert peak is not None
+    lost = peak.result.estimate("lost_share")
+    exact = 1 - BoundedQueue(7, 12, 2.5, 2.0, 5.0).served
+    assert lost.mean == pytest.approx(exact, abs=2 * lost.ci95)
+    assert 0 < lost.ci95 < exact
+
+
+def test_recording_has_no_second_busiest_hour():
+    recorded = Replay(rows=Rows(np.arange(0.0, 30_000.0, 20.0)))
+    assert at_the_peak(recorded, scene(), Plan(driver="heap"), None) is None
 
 
 def test_recommendation_for_the_busiest_hour_holds_in_it(day, capsys):
