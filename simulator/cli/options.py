@@ -18,6 +18,7 @@ from simulator.model.records import metric_names
 from simulator.model.scenario import Balancing, EachRequest, PatienceTold, Scenario, Tiers
 from simulator.study.experiment import Plan, cores
 from simulator.study.request import StudyRequest
+from simulator.study.statistics import is_share
 from simulator.traffic.access_log import AccessLog, read_access_log
 from simulator.traffic.distributions import NEVER
 from simulator.traffic.keys import ClientKey
@@ -159,9 +160,11 @@ def _command(
     plan = _plan(options, base)
     slo = options.take("--slo", _slo, DEFAULT_SLO)
     known = metric_names(base)
-    for metric in slo:
+    for metric, limit in slo.items():
         if metric not in known:
             options.fault("--slo", f"{metric!r} is not one of {', '.join(known)}")
+        elif is_share(metric) and limit > 1:
+            options.fault("--slo", f"{metric} is a share, at most 1, not {limit:g}")
     headroom = options.take("--headroom", parsers.at_least(0), DEFAULT_HEADROOM)
     plot = options.take("--plot", parsers.picture, None)
     if (points := len(caps) * len(queues) * len(timeouts_s)) > MOST_POINTS:
@@ -261,10 +264,13 @@ def _each(text: str) -> EachRequest:
 
 
 def _slo(text: str) -> dict[str, float]:
-    limits = {}
+    limits: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals:
             raise ValueError(f"{part!r} is not METRIC=LIMIT")
-        limits[name.strip()] = parsers.at_least(0)(value)
+        name = name.strip()
+        if name in limits:
+            raise ValueError(f"{name} is given twice")
+        limits[name] = parsers.at_least(0)(value)
     return limits

@@ -67,12 +67,15 @@ Clients:
                             in the configuration. Default 2.
 """
 
-_RUN = """\
+_WORTH = """\
 Worth:
   --each LIST               What each request is to get, of wait_s, first_token_s, token_s and
                             latency_s at most: kept_share and kept_per_s say how many got it.
   --gpu-cost C              Cost of this upstream's GPUs an hour: cost_per_thousand served.
+"""
 
+_RUN = f"""\
+{_WORTH}
 Run:
   --requests N              Per replication; default 20000, all of a trace.
   --warmup N                Of these not measured; default a twentieth, none of a burst or trace.
@@ -80,6 +83,17 @@ Run:
   --seed N                  Same seed, same version: same result, byte for byte. Default 1.
   --jobs N                  Processes; default one for each core. Changes no bit of the result.
   --driver NAME             simpy | heap: the event loop. Changes no bit of the result.
+  --check                   Judge every event by the laws of admission (slower).
+  --json                    For scripts rather than people.
+  -h --help                 Show this text.
+"""
+
+_TUNE_RUN = f"""\
+{_WORTH}
+Run:
+  --requests N              In a replication, at most; default 5000. Of a day of rates: in its part.
+  --seed N                  Same seed, same version: same result, byte for byte. Default 1.
+  --jobs N                  Processes; default one for each core. Changes no bit of the result.
   --check                   Judge every event by the laws of admission (slower).
   --json                    For scripts rather than people.
   -h --help                 Show this text.
@@ -255,7 +269,7 @@ Options:
 {_TRAFFIC}
 {_ENGINE}
 {_CLIENTS}
-{_RUN}"""
+{_TUNE_RUN}"""
 
 USAGE: dict[str, str] = {
     "simulate": SIMULATE,

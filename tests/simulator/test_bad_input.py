@@ -44,6 +44,10 @@ LIMITS = ["--cap", "4", "--queue", "4", "--timeout", "5"]
         (["--rep", "5"], "--rep: may mean --replicas or --reps"),
         (["--sleep", "0,0"], "--sleep: 0,0 never sleeps"),
         (["--slo", "speed=3"], "--slo: 'speed' is not one of"),
+        (["--slo", "lost_share=0.01,lost_share=0.05"], "--slo: lost_share is given twice"),
+        (["--slo", "lost_share=2"], "--slo: lost_share is a share, at most 1, not 2"),
+        (["--slo", "utilization=1.1"], "--slo: utilization is a share, at most 1, not 1.1"),
+        (["--each", "wait_s=1,wait_s=2"], "--each: wait_s is given twice"),
         (["--headroom", "-1"], "--headroom: must be at least 0"),
         (["--retry", "fixed:0,1000000"], "--retry: '0,1000000': at most 1000 retries"),
         (["--retry", "exp:1e-9,1"], "--retry: '1e-9,1': the pause must be at least 0.001 s"),
@@ -54,6 +58,13 @@ LIMITS = ["--cap", "4", "--queue", "4", "--timeout", "5"]
 def test_option_that_cannot_work_is_named(more, told, capsys):
     line = ["sweep", *LIMITS, "--requests", "200", "--reps", "2", "--jobs", "1", *more]
     assert told in complaint(line, capsys)
+
+
+@pytest.mark.parametrize("more", [["--reps", "9"], ["--driver", "heap"], ["--warmup", "9"]])
+def test_tune_takes_no_option_that_it_does_not_heed(more, capsys):
+    told = complaint(["tune", "--rate", "1", *more], capsys)
+    assert told.startswith(f"frontdoor tune: {more[0]}: there is no such option")
+    assert told.count("frontdoor tune: ") == 1
 
 
 @pytest.mark.parametrize(
