@@ -136,6 +136,7 @@ def tune_of(given: Mapping[str, Any]) -> TuneRequest:
     whole = command.scenarios[0].arrivals
     base, judged = sampled(command.scenarios[0], () if idle is None else idle.pairs)
     plan = replace(command.plan, driver="heap", replications=MOST)
+    judged = "; ".join(filter(None, (command.judged, judged)))
     return TuneRequest(
         replace(command, scenarios=(base,), plan=plan, judged=judged),
         queues,
@@ -197,10 +198,19 @@ def _at_its_busiest(options: OptionParser, command: StudyRequest, lasts_s: float
     if not isinstance(arrivals, Replay | Windows):
         options.fault("--busiest", "goes with recorded requests or rates only")
         return command
+    if lasts_s > arrivals.span_s:
+        options.fault("--busiest", f"is {lasts_s:g} s, but the traffic lasts {arrivals.span_s:g} s")
+        return command
     stretch = busiest(arrivals, lasts_s)
-    words = {**command.traffic, "busiest_s": lasts_s, "from_s": stretch.start_s}
+    words = {**command.traffic, "busiest_s": stretch.lasts_s, "from_s": stretch.start_s}
+    told = ""
+    if isinstance(arrivals, Windows) and stretch.lasts_s != lasts_s:
+        told = (
+            f"the busiest {stretch.lasts_s:g} s, as rates come in windows of {arrivals.length_s:g} "
+            f"s (--busiest asked for {lasts_s:g} s)"
+        )
     base = replace(base, arrivals=stretch.arrivals)
-    return replace(command, scenarios=(base,), traffic=words)
+    return replace(command, scenarios=(base,), traffic=words, judged=told)
 
 
 def _with_tokens(given: Mapping[str, Any]) -> Mapping[str, Any]:

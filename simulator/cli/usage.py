@@ -261,7 +261,8 @@ Options:
                             a slash, of level 2: 300,900,none/10800. Default a ninth, a third, 1, 3
                             and 9 times those of --sleep or the configuration, and none.
                             fixed: as they are.
-  --busiest S               Judge by the busiest S seconds of a recording or rates; default all.
+  --busiest S               Judge by the busiest S seconds of a recording, or of rates in whole
+                            windows of theirs; default all.
   --html FILE               Write a report, one page that needs no other file.
   --apply FILE              Take the same from this configuration and write the answer into it; the
                             old one stays as FILE.bak.

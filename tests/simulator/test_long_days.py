@@ -8,6 +8,7 @@ import pytest
 from docopt import docopt
 from scenes import scene
 
+from simulator.cli.option_parser import UsageError
 from simulator.cli.tune import tune, tune_of
 from simulator.cli.usage import USAGE
 from simulator.exact.closed_form import BoundedQueue
@@ -83,6 +84,25 @@ def test_recommendation_for_the_busiest_hour_holds_in_it(day, capsys):
     assert "busiest_s 3600" in capsys.readouterr().out
     over_all = tune(given(line)).tuned.recommended.scenario
     assert over_all.cap <= found.tuned.recommended.scenario.cap
+
+
+@pytest.mark.parametrize(("asked_s", "judged_s"), [(60, 600), (1000, 1200), (3600, 3600)])
+def test_busiest_windows_of_rates_are_told_as_long_as_they_are(day, asked_s, judged_s):
+    command = tune_of(given(f"--trace {day} --busiest {asked_s}")).command
+    assert command.scenarios[0].arrivals.span_s == judged_s
+    assert command.traffic["busiest_s"] == judged_s
+    told = f"the busiest {judged_s} s, as rates come in windows of 600 s (--busiest asked for"
+    assert command.judged.startswith(told) == (asked_s != judged_s)
+    assert "in each replication" in command.judged
+
+
+def test_busiest_stretch_that_is_longer_than_the_traffic_is_named(day, tmp_path):
+    recorded = tmp_path / "t.csv"
+    recorded.write_text("at_s\n0\n50\n99\n", encoding="utf-8")
+    for path, span_s in ((day, 28_800), (recorded, 99)):
+        told = f"--busiest: is 28801 s, but the traffic lasts {span_s} s"
+        with pytest.raises(UsageError, match=told):
+            tune_of(given(f"--trace {path} --busiest 28801"))
 
 
 def test_replications_have_each_block_of_a_day_once(day):
