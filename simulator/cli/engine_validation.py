@@ -48,7 +48,7 @@ def engine_options(options: OptionParser) -> EngineTest | None:
     timeout_s = options.take("--timeout", parsers.timeout, USUAL_TIMEOUT_S)
     if not fitted:
         return None
-    if not slots:
+    if "--slots" not in options:
         options.fault("--engine", "needs --slots: how many may run at once")
     if bool(cap) != ("--queue" in options):
         options.fault("--cap", "and --queue are what the front door had, so one needs the other")

@@ -19,10 +19,12 @@ from simulator.traffic.service_profiles import (
 from simulator.traffic.tables import TraceError
 
 OF_TOKENS = (
-    *("--prompt", "--output"),
+    *("--prompt", "--output", "--tokens"),
     *("--max-num-batched-tokens", "--kv-tokens", "--prefix-cache", "--speculate"),
 )
 """Options of an engine whose tokens are known."""
+USUAL_TOKENS = (1024.0, 256.0)
+"""Of prompts and answers, on average."""
 MOST_DRAFTS = 100
 DEFAULT_SERVICE = Service(seconds=Distribution("exp", 2.0))
 
@@ -33,17 +35,20 @@ def service_of(options: OptionParser, rows: Rows | None) -> Service:
         service = _recorded_seconds(rows.service_s)
     else:
         service = options.take("--service", _service_law, DEFAULT_SERVICE)
+    prompt, output = options.take("--tokens", _mean_tokens, USUAL_TOKENS)
     if service.profile is None:
         for option in options.given_of(*OF_TOKENS):
             options.fault(option, "goes with a --service profile of tokens only")
     else:
         if "--slowdown" in options:
             options.fault("--slowdown", "a profile says that itself")
+        for option in options.given_of("--prompt", "--output") if "--tokens" in options else ():
+            options.fault(option, "--tokens says it already")
         return replace(
             service,
             profile=detailed(options, service.profile),
-            prompt=options.take("--prompt", _tokens, Distribution("exp", 1024.0)),
-            output=options.take("--output", _tokens, Distribution("exp", 256.0)),
+            prompt=options.take("--prompt", _tokens, Distribution("exp", prompt)),
+            output=options.take("--output", _tokens, Distribution("exp", output)),
         )
     slowdown = options.take("--slowdown", parsers.at_least(0), service.slowdown)
     return replace(service, slowdown=slowdown)
@@ -143,6 +148,12 @@ def _service_law(text: str) -> Service:
     if not Path(name).exists():
         raise ValueError(f"{name!r} is not a file and not one of {', '.join(PROFILES)}, hold-2s")
     return Service.of(read_profile(Path(name)))
+
+
+def _mean_tokens(text: str) -> tuple[float, float]:
+    if text.count(",") != 1:
+        raise ValueError(f"needs P,O: mean tokens of prompts and answers, not {text!r}")
+    return parsers.pair_of(parsers.above(0))(text)
 
 
 def _tokens(text: str) -> Distribution:

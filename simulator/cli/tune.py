@@ -17,16 +17,17 @@ from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
 from simulator.cli.options import logged, scenario_of
 from simulator.exact.known import exact_metrics
-from simulator.model.scenario import Tiers
+from simulator.model.scenario import Scenario, Tiers
 from simulator.reports.html_report import html_report
 from simulator.reports.json_document import as_json
 from simulator.reports.tune_text import Destination, toml_text, traffic_text, tune_document
 from simulator.study.capacity import load_of
 from simulator.study.experiment import executor, observe
 from simulator.study.idle_times import IdleGrid, IdleSearch
+from simulator.study.limits import fewest_requests
 from simulator.study.observed import observed_metrics
 from simulator.study.request import StudyRequest
-from simulator.study.samples import at_the_peak, sampled
+from simulator.study.samples import at_the_peak, requests_of, sampled
 from simulator.study.tune import MOST, QUEUES, Search, Tuned
 from simulator.traffic.access_log import AccessLog
 from simulator.traffic.servegen import Windows
@@ -118,7 +119,7 @@ class TuneRequest(NamedTuple):
 
 def tune_of(given: Mapping[str, Any]) -> TuneRequest:
     """Return what `tune` is asked; raises UsageError."""
-    options = OptionParser(_with_tokens(given))
+    options = OptionParser(given)
     log = logged(options)
     command = scenario_of(options, log)
     queues = options.take("--queue", parsers.wholes(0), list(QUEUES))
@@ -135,6 +136,8 @@ def tune_of(given: Mapping[str, Any]) -> TuneRequest:
     options.done()
     whole = command.scenarios[0].arrivals
     base, judged = sampled(command.scenarios[0], () if idle is None else idle.pairs)
+    _verify_enough(options, base, command.slo)
+    options.done()
     plan = replace(command.plan, driver="heap", replications=MOST)
     judged = "; ".join(filter(None, (command.judged, judged)))
     return TuneRequest(
@@ -146,15 +149,27 @@ def tune_of(given: Mapping[str, Any]) -> TuneRequest:
     )
 
 
+def _verify_enough(options: OptionParser, base: Scenario, slo: Mapping[str, float]) -> None:
+    """Note a fault where so few requests come that no point could be seen to keep its limits."""
+    coming = requests_of(base)
+    needed, why = fewest_requests(slo, MOST if base.random else 1)
+    if coming is None or coming >= needed:
+        return
+    (option, *_) = options.given_of("--busiest", "--burst", "--trace", "--log")
+    told = "1 request is" if coming == 1 else f"{coming:.3g} requests are"
+    options.fault(option, f"{told} too few to tell: {why} needs at least {needed}")
+
+
 IDLE_FACTORS = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)
 MOST_IDLE_S = 365 * 86400.0
 
 
 def _idle_of(options: OptionParser, tiers: Tiers | None) -> IdleGrid | None:
     """Return which idle times to look through; a level that has none has none later either."""
-    options.needs("--idle", "--sleep", "--config", "--apply")
+    sources = ("--sleep", "--config", "--apply")
+    options.needs("--idle", *sources)
     if tiers is None:
-        if "--idle" in options:
+        if "--idle" in options and options.given_of(*sources):
             options.fault("--idle", "the engine never sleeps: give --sleep")
         return None
     first_s, second_s = tiers.idle_s
@@ -211,15 +226,6 @@ def _at_its_busiest(options: OptionParser, command: StudyRequest, lasts_s: float
         )
     base = replace(base, arrivals=stretch.arrivals)
     return replace(command, scenarios=(base,), traffic=words, judged=told)
-
-
-def _with_tokens(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options with `--tokens P,O` as the laws that it stands for."""
-    tokens = given.get("--tokens")
-    if tokens is None:
-        return given
-    prompt, _, output = str(tokens).partition(",")
-    return {**given, "--prompt": f"exp:{prompt}", "--output": f"exp:{output}"}
 
 
 def _opening(command: StudyRequest) -> list[str]:

@@ -67,6 +67,12 @@ Clients:
                             in the configuration. Default 2.
 """
 
+_SLO = """\
+  --slo LIST                {}, e.g. wait_p95_s=2.5,lost_share=0.02.
+                            Default lost_share=0.01,wait_p95_s=5. Each is the most there may be; of
+                            served_share, goodput_per_s, utilization, awake_share, kept_share and
+                            kept_per_s the least."""
+
 _WORTH = """\
 Worth:
   --each LIST               What each request is to get, of wait_s, first_token_s, token_s and
@@ -141,8 +147,7 @@ Options:
   --cap LIST                E.g. 4..8 or 4,6,8.
   --queue LIST              E.g. 0,4,8,16.
   --timeout LIST            E.g. 5,30,none.
-  --slo LIST                Limits that a point must keep, e.g. wait_p95_s=2.5,lost_share=0.02.
-                            Default lost_share=0.01,wait_p95_s=5.
+{_SLO.format("Limits that a point must keep")}
   --headroom P              The recommended point must keep them with this share more traffic too;
                             default 0.2, 0 for none.
   --dask ADDRESS            Compute on a Dask cluster (needs the dask extra).
@@ -168,8 +173,7 @@ Options:
   --queue LIST              E.g. 0,4,8,16.
   --timeout LIST            E.g. 5,30,none; default 30.
   --upstream KEY            Whose requests, where the log has several upstreams.
-  --slo LIST                Limits that a point must keep, e.g. wait_p95_s=2.5,lost_share=0.02.
-                            Default lost_share=0.01,wait_p95_s=5.
+{_SLO.format("Limits that a point must keep")}
   --headroom P              The recommended point must keep them with this share more traffic too;
                             default 0.2, 0 for none.
   --thin P                  Keep a random share P of the requests.
@@ -251,8 +255,7 @@ Options:
                             was collected: prefixes, JSON of Docker or journald, gzip; - is stdin.
   --upstream KEY            Whose requests and whose table; where the log or the file has several.
   --config FILE             Take engines, idle tiers, shares (and the key) from this configuration.
-  --slo LIST                Limits to keep, e.g. wait_p95_s=2.5,lost_share=0.02.
-                            Default lost_share=0.01,wait_p95_s=5.
+{_SLO.format("Limits to keep")}
   --headroom P              Keep them with this share more traffic too; default 0.2, 0 for none.
   --tokens P,O              Mean tokens of prompts and answers, exponential, with a profile.
   --queue LIST              Queues to look through; default 0 to 64.

@@ -19,7 +19,7 @@ from simulator.study.experiment import Plan, Result, Wanted, carried_out
 from simulator.study.trials import PeakStretch
 from simulator.traffic.servegen import Windows
 from simulator.traffic.stretches import busiest
-from simulator.traffic.workload import Arrivals, Closed, Replay
+from simulator.traffic.workload import Arrivals, Burst, Closed, Replay
 
 REQUESTS = 5000
 """In one replication: enough for a p99, few enough to spend them where there is doubt."""
@@ -57,9 +57,28 @@ def sampled(base: Scenario, idle: Sequence[tuple[float, float]] = ()) -> tuple[S
             block_s = max(_block_s(span_s), pause_s)
             if 2 * block_s < span_s:
                 arrivals = replace(arrivals, bootstrap_s=block_s)
-                told = f"blocks of {block_s:.3g} s of the recording in random order"
+                told = f"blocks of {plain(block_s)} s of the recording in random order"
         return replace(base, arrivals=arrivals, requests=requests, warmup=0), told
     return replace(base, requests=requests, warmup=min(WARMUP, requests // 20)), ""
+
+
+def plain(value: float) -> str:
+    """Return a number with three digits that count, and never an exponent."""
+    return f"{float(f'{value:.3g}'):.15g}"
+
+
+def requests_of(scenario: Scenario) -> float | None:
+    """Return how many requests there are to learn from, or None where they have no end."""
+    match scenario.arrivals:
+        case Burst(count=count):
+            return float(count)
+        case Replay() as recording:
+            coming = len(recording.rows.at_s) * recording.thin
+            return coming if scenario.requests is None else min(coming, scenario.requests)
+        case Windows() as rates:
+            return rates.expected
+        case _:
+            return None
 
 
 def _in_parts(
@@ -72,11 +91,11 @@ def _in_parts(
     least_s = max(SHORTEST_BLOCK_S, SERVICES * takes_s, pause_s)
     block_s = max(least_s, min(LONGEST_BLOCK_S, rates.span_s / parts / STRETCHES))
     parts = max(1, min(parts, int(rates.span_s / block_s / 2)))
-    told = f"all {expected:.0f} requests of {rates.span_s / 3600:.3g} h in each replication"
+    told = f"all {expected:.0f} requests of {plain(rates.span_s / 3600)} h in each replication"
     if parts > 1:
         rates = replace(rates, block_s=block_s, parts=parts)
         told = (
-            f"blocks of {block_s:.3g} s from all over {rates.span_s / 3600:.3g} h, about "
+            f"blocks of {plain(block_s)} s from all over {plain(rates.span_s / 3600)} h, about "
             f"{expected / parts:.0f} of {expected:.0f} requests in each replication; {parts} "
             "replications have each block once"
         )

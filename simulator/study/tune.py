@@ -25,6 +25,7 @@ from typing import TypeVar
 from simulator.model.scenario import Scenario
 from simulator.study.capacity import Load, load_of
 from simulator.study.experiment import Plan
+from simulator.study.limits import limit_text
 from simulator.study.sweep import CLEAR, Exact, nothing_exact
 from simulator.study.trials import MOST, IdleRow, PeakStretch, Place, Trial, Trials
 
@@ -85,6 +86,11 @@ class Tuned:
     def uncertain(self) -> bool:
         """Whether further replications might change the recommendation."""
         return self.confidence is None or self.confidence < UNSURE
+
+
+def more_helps(metric: str) -> bool:
+    """Return whether a longer queue or timeout makes a metric better, of one key or of all."""
+    return metric.partition("[")[0] in MORE_HELPS
 
 
 Say = Callable[[str], None]
@@ -261,20 +267,22 @@ class Search:
 
     def _loses_little(self, cap: int, queue: int, timeout_s: float) -> bool:
         judged = self.trial(cap, queue, timeout_s).judgements
-        return all(each.chance >= 0.5 for each in judged if each.metric in MORE_HELPS)
+        return all(each.chance >= 0.5 for each in judged if more_helps(each.metric))
 
     def _waits_little(self, cap: int, queue: int, timeout_s: float) -> bool:
         judged = self.trial(cap, queue, timeout_s).judgements
         return all(
-            each.chance >= 0.5 for each in judged if each.metric not in MORE_HELPS | MORE_IS_EITHER
+            each.chance >= 0.5
+            for each in judged
+            if not (more_helps(each.metric) or each.metric in MORE_IS_EITHER)
         )
 
     def _missed(self, cap: int) -> str:
         judged = self.trial(cap, self.queues[-1], self.timeouts_s[-1]).judgements
-        helped = [each for each in judged if each.metric in MORE_HELPS]
+        helped = [each for each in judged if more_helps(each.metric)]
         binding = min(helped, key=lambda each: each.slack)
         value = "unknown" if binding.mean is None else f"{binding.mean:.3g}"
-        return f"{binding.metric} {binding.limit:g} (it is {value})"
+        return f"{binding.metric} {limit_text(binding)} (it is {value})"
 
     # One point
 
@@ -347,7 +355,7 @@ def _progress(trial: Trial) -> str:
         return f"{point}: no limits"
     value = "unknown" if binding.mean is None else f"{binding.mean:.3g}"
     verb = "keeps" if trial.chance >= 0.5 else "misses"
-    return f"{point} {verb} the limits: {binding.metric} {value}, limit {binding.limit:g}"
+    return f"{point} {verb} the limits: {binding.metric} {value}, limit {limit_text(binding)}"
 
 
 def ruled_out_text(out: Sequence[tuple[int, Load]], headroom: float) -> str:

@@ -68,6 +68,50 @@ def test_tune_takes_no_option_that_it_does_not_heed(more, capsys):
 
 
 @pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("tune --burst 1", "--burst: 1 request is too few to tell: wait_p95_s=5 needs at least 20"),
+        (
+            "tune --burst 40 --slo wait_p99_s=1",
+            "--burst: 40 requests are too few to tell: wait_p99_s=1 needs at least 100",
+        ),
+        (
+            "tune --burst 40 --service hold:2",
+            "--burst: 40 requests are too few to tell: lost_share=0.01 needs at least 70",
+        ),
+        (
+            "tune --rate 1 --service profile:moe-a3b-fast --tokens 100",
+            "--tokens: needs P,O: mean tokens of prompts and answers, not '100'",
+        ),
+        (
+            "tune --rate 1 --service profile:moe-a3b-fast --tokens 9,9 --prompt exp:9",
+            "--prompt: --tokens says it already",
+        ),
+        ("tune --rate 1 --tokens 9,9", "--tokens: goes with a --service profile of tokens only"),
+        ("tune --rate 2 --idle 300", "--idle: goes with --sleep or --config or --apply only"),
+        ("validate --engine tiny.csv --slots 0", "--slots: must be at least 1, not 0"),
+    ],
+)
+def test_one_mistake_is_one_line(line, told, capsys):
+    name, *_ = line.split()
+    assert complaint(line.split(), capsys) == f"frontdoor {name}: {told}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "told"),
+    [
+        ("t.csv", "at_s\n1\n", "1 request is too few"),
+        ("t.csv", "at_s,rate_per_s\n0,0\n60,0\n120,0\n", "0 requests are too few"),
+    ],
+)
+def test_traffic_too_small_to_tell_is_named_before_a_search(name, rows, told, tmp_path, capsys):
+    path = tmp_path / name
+    path.write_text(rows, encoding="utf-8")
+    line = complaint(["tune", "--trace", str(path)], capsys)
+    assert line == f"frontdoor tune: --trace: {told} to tell: wait_p95_s=5 needs at least 20\n"
+
+
+@pytest.mark.parametrize(
     ("limits", "told"),
     [
         ("--cap 4 --queue 1000000000000 --timeout 5", "--queue: must be at most 100000"),

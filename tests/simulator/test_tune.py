@@ -16,10 +16,13 @@ from simulator.exact.closed_form import BoundedQueue
 from simulator.exact.known import exact_metrics
 from simulator.reports.tier_picture import spans
 from simulator.study.experiment import Plan
+from simulator.study.limits import LARGER_IS_BETTER, judge, limit_text
+from simulator.study.samples import plain
 from simulator.study.sweep import nothing_exact
 from simulator.study.trials import FEWEST, MOST
 from simulator.study.tune import QUEUES, Search
 from simulator.traffic.distributions import Distribution
+from simulator.traffic.keys import ClientKey
 from simulator.traffic.service import Service
 from simulator.traffic.workload import Renewal
 from tornado_frontdoor.cli.main import main
@@ -165,6 +168,23 @@ def test_neighbours_are_a_step_to_each_side():
         (7, 16, 5.0),
         (7, 12, 10.0),
     }
+
+
+def test_limit_on_what_is_better_larger_is_told_and_judged_as_the_least():
+    keys = (ClientKey("A", 1.0), ClientKey("B", 1.0))
+    result = result_of(scene(requests=50, warmup=0, keys=keys), replications=1)
+    served, lost = judge(result, {"served_share[A]": 0.0, "lost_share": 1.0}, {})
+    assert (served.keeps, limit_text(served)) == (True, "at least 0")
+    assert (lost.keeps, limit_text(lost)) == (True, "1")
+    for command in ("tune", "sweep", "replay"):
+        text = " ".join(USAGE[command].split())
+        assert all(name in text[text.index("--slo") :] for name in LARGER_IS_BETTER)
+
+
+def test_blocks_are_told_without_exponents():
+    assert [plain(value) for value in (32400.0, 1234567.0, 0.25, 600.0)] == [
+        *("32400", "1230000", "0.25", "600")
+    ]
 
 
 def test_overloaded_engine_gets_no_recommendation():
