@@ -75,7 +75,7 @@ def tune(given: Mapping[str, Any], to: Destination | None = None) -> Recommendat
         if tuned.recommended is not None and not given.get("--busiest"):
             peak = at_the_peak(whole, tuned.recommended.scenario, plan, pool)
             tuned = replace(tuned, peak=peak)
-    say(f"{tuned.simulated} requests simulated, {len(tuned.trials)} points looked at.")
+    say(f"{tuned.simulated} requests simulated, {tuned.looked_at} points looked at.")
     if to is None:
         to = Destination(upstream=_upstream(given, command.log), slots=slots)
     page = given.get("--html")

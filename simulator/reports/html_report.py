@@ -13,6 +13,7 @@ from math import log10
 
 from simulator.model.checked_gate import Entry
 from simulator.model.records import Metrics, Records
+from simulator.reports.idle_text import idle_name
 from simulator.reports.json_document import parameters
 from simulator.reports.svg import Curve, Dot, Frame, drawn
 from simulator.reports.terminal import ROWS, asked_columns, interval, number
@@ -128,8 +129,13 @@ def _points(tuned: Tuned, command: StudyRequest) -> Iterable[str]:
     )
     yield "<h2>What each limit costs</h2>"
     ring = "" if tuned.recommended is None else "; the ring is the recommended one"
+    tiers = trials[0].scenario.tiers
+    idle = ""
+    if tiers is not None and (tuned.idle or any(tiers.idle_s)):
+        which = "the idle times that were chosen" if tuned.idle else "idle times"
+        idle = f" with {which} ({idle_name(tiers.idle_s)})"
     yield (
-        "<p>A point for each cap, queue and timeout that was looked at, with today's traffic"
+        f"<p>A point for each cap, queue and timeout that was looked at{idle}, with today's traffic"
         f"{ring}. Hover, or move along them, smallest first.</p>"
     )
     start = next((at for at, row in enumerate(rows) if row["chosen"]), 0)
@@ -168,12 +174,19 @@ def _over_time(
         yield "<p>Nobody waited.</p>"
         return
     p50, p95, p99 = records.waits.percentiles((0.5, 0.95, 0.99))
-    marks = [(each, f"{name} {each:.2f} s") for each, name in ((p95, "p95"), (p99, "p99")) if each]
+    marks = [
+        (each, f"{name} of this run: {each:.2f} s")
+        for each, name in ((p95, "p95"), (p99, "p99"))
+        if each
+    ]
     if "wait_p95_s" in command.slo:
         marks.append((command.slo["wait_p95_s"], f"limit of p95: {command.slo['wait_p95_s']:g} s"))
     yield "<h2>How long the served waited</h2>"
-    half = "Half did not wait at all." if not p50 else f"Half waited for at most {p50:.2f} s."
-    yield f"<p>{half} The share that waited longer, each step a tenth of the last:</p>"
+    half = "half did not wait at all" if not p50 else f"half waited for at most {p50:.2f} s"
+    yield (
+        f"<p>Of one simulated run: {half}. The share that waited longer, each step a tenth of the "
+        "last:</p>"
+    )
     frame = Frame("wait, s", "share that waited longer", y_logarithm=True, marks=marks)
     yield drawn(frame, curves=[Curve(known, "waits", filled=True)])
 

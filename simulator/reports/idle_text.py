@@ -16,9 +16,10 @@ def idle_reasons(tuned: Tuned) -> Iterator[str]:
     if chosen is None:
         return
     yield (
-        f"Idle times: {_name(chosen)}. Of those with which some limits keep all they hold the GPU "
-        f"for the fewest hours, {_numbers(chosen)}; then its weights in the host's memory for the "
-        "fewest; then they are the longest. A quarter of an hour a day makes no difference."
+        f"Idle times: {idle_name(chosen.idle_s)}. Of those with which some limits keep all they "
+        f"hold the GPU for the fewest hours, {_numbers(chosen)}; then its weights in the host's "
+        "memory for the fewest; then they are the longest. A quarter of an hour a day makes no "
+        "difference."
     )
     first = chosen.idle_s[0]
     if (
@@ -33,10 +34,10 @@ def idle_reasons(tuned: Tuned) -> Iterator[str]:
 
 def _beside(row: IdleRow) -> str:
     if row.kept:
-        return f"{_name(row)}: {_numbers(row)}"
+        return f"{idle_name(row.idle_s)}: {_numbers(row)}"
     binding = row.trial.binding
     missed = "" if binding is None else f", it misses {binding.metric}"
-    return f"{_name(row)} is out{missed}: {_numbers(row)}"
+    return f"{idle_name(row.idle_s)} is out{missed}: {_numbers(row)}"
 
 
 def _numbers(row: IdleRow) -> str:
@@ -47,8 +48,9 @@ def _numbers(row: IdleRow) -> str:
     )
 
 
-def _name(row: IdleRow) -> str:
-    first, second = (f"after {one:g} s" if one else "never" for one in row.idle_s)
+def idle_name(idle_s: tuple[float, float]) -> str:
+    """Return idle times in words, by level."""
+    first, second = (f"after {one:g} s" if one else "never" for one in idle_s)
     return f"level 1 {first}, level 2 {second}"
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
-from simulator.model.scenario import Tiers
+from simulator.model.scenario import Scenario, Tiers
 from simulator.study.experiment import Result
 from simulator.study.trials import FEWEST, IdleRow, Place, Trial
 from simulator.study.tune import Search, Tuned
@@ -83,6 +83,8 @@ class IdleSearch:
 
     search: Search
     grid: IdleGrid
+    points: set[Scenario] = field(default_factory=set)
+    """All that were looked at, as they are today, with each pair of idle times."""
     _searches: dict[Idle, Search] = field(default_factory=dict)
     _verdicts: dict[Idle, IdleVerdict] = field(default_factory=dict)
     _gentlest: Place | None = None
@@ -91,16 +93,17 @@ class IdleSearch:
         """Return the recommendation."""
         headroom = self.search.headroom
         tuned = self._chosen()
+        self.points.update(*(each.trials.points for each in self._searches.values()))
         if tuned.recommended is None and headroom:
             self.search.say("nothing bears the headroom; without it:")
             today = replace(self.search, headroom=0.0, _told=set())
             tuned = replace(
-                IdleSearch(search=today, grid=self.grid).run(),
+                IdleSearch(search=today, grid=self.grid, points=self.points).run(),
                 headroom=headroom,
                 holds_with_headroom=False,
             )
         simulated = sum(each.trials.simulated for each in self._searches.values())
-        return replace(tuned, simulated=tuned.simulated + simulated)
+        return replace(tuned, simulated=tuned.simulated + simulated, looked_at=len(self.points))
 
     def _chosen(self) -> Tuned:
         most = self.grid.pairs[-1]

@@ -100,6 +100,8 @@ class Trials:
     known: dict[Place, Trial] = field(default_factory=dict)
     simulated: int = 0
     """Requests, in all."""
+    points: set[Scenario] = field(default_factory=set)
+    """All that were looked at, as they are today."""
     _results: dict[Scenario, Result] = field(default_factory=dict)
     _theory: dict[Scenario, Mapping[str, float]] = field(default_factory=dict)
     stressed: Scenario = field(init=False)
@@ -120,6 +122,7 @@ class Trials:
             simulated=self.simulated,
         )
         again._results, again._theory = self._results, self._theory
+        again.points = self.points
         return again
 
     def at(self, place: Place) -> Trial:
@@ -163,6 +166,7 @@ class Trials:
         if place in self.known:
             return self._judged(place)
         world = self.base.at(*place)
+        self.points.add(world)
         self._decided(world)
         return Trial(world, today, None, self._checks(world), ())
 
@@ -196,6 +200,7 @@ class Trials:
 
     def _judged(self, place: Place) -> Trial:
         worlds = self._worlds(place)
+        self.points.add(worlds[0])
         judged = [self._checks(world) for world in worlds]
         results = [self._results.get(world) for world in worlds]
         if len(worlds) == 1:

@@ -72,6 +72,8 @@ class Tuned:
     holds_with_headroom: bool = True
     simulated: int = 0
     """Requests that were simulated."""
+    looked_at: int = 0
+    """Points, neighbours among them, with all idle times."""
     idle: tuple[IdleRow, ...] = ()
     """The recommended idle times and those beside them, where they were looked through."""
     peak: PeakStretch | None = None
@@ -326,7 +328,16 @@ class Search:
         """Return the answer with its neighbours, looked at for all metrics."""
         trials, searched, out = self.trials, _ordered(self.trials.known), self.out()
         if found is None:
-            return Tuned(None, None, out, searched, (), self.headroom, simulated=trials.simulated)
+            return Tuned(
+                None,
+                None,
+                out,
+                searched,
+                (),
+                self.headroom,
+                simulated=trials.simulated,
+                looked_at=len(trials.points),
+            )
         confidence = self.confidence(found)
         best, *neighbours = trials.shown(found, self._near(found), self.shown)
         return Tuned(
@@ -337,6 +348,7 @@ class Search:
             tuple(neighbours),
             self.headroom,
             simulated=trials.simulated,
+            looked_at=len(trials.points),
         )
 
     def _near(self, found: Place) -> list[Place]:

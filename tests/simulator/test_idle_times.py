@@ -173,6 +173,31 @@ def test_answer_has_the_table_of_sleep_and_why(capsys):
     assert 0 < chosen["gpu_hours_per_day"] < 24
 
 
+@pytest.mark.parametrize(("wait_s", "chosen"), [(20, "after 15 s"), (2, "never")])
+def test_points_of_all_idle_times_are_counted_and_the_page_says_which_it_shows(
+    tmp_path, capsys, wait_s, chosen
+):
+    page = tmp_path / "report.html"
+    line = f"--rate 0.02 --service hold:1 {LINE} --html {page}"
+    tuned = tune(given(line.replace("wait_p95_s=20", f"wait_p95_s={wait_s}"))).tuned
+    *_, told, written = capsys.readouterr().err.splitlines()
+    assert told.endswith(f"{tuned.looked_at} points looked at.")
+    assert written == f"written: {page}"
+    beside = [row for row in tuned.idle if not row.chosen]
+    assert tuned.looked_at >= len(tuned.trials) + len(beside)
+    told = f"looked at with the idle times that were chosen (level 1 {chosen}, level 2 never)"
+    assert told in page.read_text(encoding="utf-8")
+
+
+def test_points_are_counted_once_though_looked_at_without_the_headroom_too():
+    # With twice the traffic nothing is kept; all idle times are searched again without it.
+    grid = IdleGrid((5.0, 0.0), (0.0,))
+    search = of_pauses(grid, {"wait_mean_s": 0.5}, headroom=30.0)
+    tuned = search.run()
+    assert not tuned.holds_with_headroom
+    assert tuned.looked_at == len(grid.pairs)
+
+
 CONFIG = """\
 [server]
 state_dir = "var"

@@ -384,6 +384,9 @@ def test_report_is_one_page_that_fetches_nothing(tmp_path, capsys):
     rows = json.loads(text.split('id="points">')[1].split("</script>")[0])
     assert next(row["told"] for row in rows if row["chosen"]).startswith("cap 7, queue 12")
     assert "exp:2" in text
+    assert "<p>Of one simulated run: half did not wait" in text
+    assert "p95 of this run: " in text
+    assert "timeout that was looked at, with today" in text
 
 
 def test_report_with_idle_tiers_shows_states_gpu_hours_and_cold_starts(tmp_path, capsys):
