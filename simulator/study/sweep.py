@@ -22,7 +22,7 @@ import numpy as np
 
 from simulator.model.scenario import Scenario
 from simulator.study.experiment import Result
-from simulator.study.limits import LimitCheck, judge
+from simulator.study.limits import LimitCheck, judge, limit_text
 from simulator.study.spending import Spending
 from simulator.study.statistics import Estimate, paired
 from simulator.traffic.distributions import Floats
@@ -282,7 +282,8 @@ def _kept(judgements: Sequence[LimitCheck], result: Result | None) -> str:
         assert judgement.mean is not None
         half = None if result is None or judgement.exact else result.estimate(judgement.metric).ci95
         interval = f" ± {half:.4g}" if half is not None else ""
-        told.append(f"{judgement.metric} {judgement.mean:.4g}{interval} keeps {judgement.limit:g}")
+        value = f"{judgement.metric} {judgement.mean:.4g}{interval}"
+        told.append(f"{value} keeps {limit_text(judgement)}")
     return "; ".join(told) or "no limits"
 
 
@@ -303,14 +304,14 @@ def _why_none(points: Sequence[Point], slo: Mapping[str, float]) -> str:
     if not allowed:
         return "no cap here is below the engine's slots"
     told = []
-    for at, (name, limit) in enumerate(slo.items()):
+    for at, name in enumerate(slo):
         known = [point.judgements[at] for point in allowed if point.judgements[at].mean is not None]
         if not known:
             told.append(f"{name} is unknown everywhere")
             continue
         nearest = max(known, key=lambda judgement: judgement.slack)
         verb = "keeps" if nearest.keeps else "misses"
-        told.append(f"the best {name}, {nearest.mean:.4g}, {verb} {limit:g}")
+        told.append(f"the best {name}, {nearest.mean:.4g}, {verb} {limit_text(nearest)}")
     doubtful = [point for point in allowed if _chance(point.judgements) > DOUBT]
     text = f"no point keeps every limit: {'; '.join(told)}"
     if doubtful:

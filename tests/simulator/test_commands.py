@@ -107,6 +107,16 @@ def test_sweep_marks_and_recommends(capsys):
     assert any(point["pareto"] for point in document["points"])
 
 
+def test_sweep_says_which_limit_is_the_least_there_must_be(capsys):
+    line = f"sweep --cap 4 --queue 4 --timeout 5 --rate 1 --headroom 0 {SMALL}"
+    _, page = run(f"{line} --slo utilization=0.99,lost_share=0.5", capsys)
+    told = " ".join(page.split())
+    assert "misses at least 0.99; the best lost_share" in told
+    assert "keeps 0.5." in told
+    _, page = run(f"{line} --slo served_share=0.5", capsys)
+    assert "keeps at least 0.5" in " ".join(page.split())
+
+
 def test_limit_on_an_unknown_metric_is_a_fault(capsys):
     line = f"sweep --cap 4 --queue 4 --timeout 5 --slo waiting_s=1 {SMALL}"
     with pytest.raises(UsageError, match="'waiting_s' is not one of"):
