@@ -17,7 +17,7 @@ from simulator.cli import option_parser as parsers
 from simulator.cli.option_parser import OptionParser, UsageError
 from simulator.cli.options import logged, scenario_of
 from simulator.exact.known import exact_metrics
-from simulator.model.scenario import Scenario, Tiers
+from simulator.model.scenario import Scenario
 from simulator.reports.html_report import html_report
 from simulator.reports.json_document import as_json
 from simulator.reports.tune_text import Destination, toml_text, traffic_text, tune_document
@@ -130,9 +130,9 @@ def tune_of(given: Mapping[str, Any]) -> TuneRequest:
         options.fault("--timeout", "the configuration has no queue_timeout_s of none")
     if command.scenarios[0].replicas * command.scenarios[0].slots < 2:
         options.fault("--slots", "a cap must be below the slots, so there must be 2 or more")
-    idle = _idle_of(options, command.scenarios[0].tiers)
     if (busiest_s := options.take("--busiest", parsers.above(0), 0.0)) > 0:
         command = _at_its_busiest(options, command, busiest_s)
+    idle = _idle_of(options, command.scenarios[0])
     options.done()
     whole = command.scenarios[0].arrivals
     base, judged = sampled(command.scenarios[0], () if idle is None else idle.pairs)
@@ -162,18 +162,23 @@ def _verify_enough(options: OptionParser, base: Scenario, slo: Mapping[str, floa
 
 IDLE_FACTORS = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)
 MOST_IDLE_S = 365 * 86400.0
+IDLE_PART = 10
+"""Traffic that is not so many times as long as an idle time has too few such pauses to tell."""
 
 
-def _idle_of(options: OptionParser, tiers: Tiers | None) -> IdleGrid | None:
+def _idle_of(options: OptionParser, base: Scenario) -> IdleGrid | None:
     """Return which idle times to look through; a level that has none has none later either."""
+    tiers, arrivals = base.tiers, base.arrivals
     sources = ("--sleep", "--config", "--apply")
     options.needs("--idle", *sources)
     if tiers is None:
         if "--idle" in options and options.given_of(*sources):
             options.fault("--idle", "the engine never sleeps: give --sleep")
         return None
-    first_s, second_s = tiers.idle_s
-    usual: _Lists | None = (_ladder(first_s), _ladder(second_s))
+    span_s = arrivals.span_s if isinstance(arrivals, Replay | Windows) else inf
+    most_s = span_s / IDLE_PART
+    first_s, second_s = (_ladder(idle_s, most_s) for idle_s in tiers.idle_s)
+    usual: _Lists | None = (first_s, second_s)
     given = options.take("--idle", _idle_lists, usual)
     if given is None:
         return None
@@ -183,9 +188,13 @@ def _idle_of(options: OptionParser, tiers: Tiers | None) -> IdleGrid | None:
     return grid
 
 
-def _ladder(idle_s: float) -> tuple[float, ...]:
-    steps = (float(f"{factor * idle_s:.3g}") for factor in IDLE_FACTORS)
-    return (*(min(step, MOST_IDLE_S) for step in steps), 0.0) if idle_s else (0.0,)
+def _ladder(idle_s: float, most_s: float) -> tuple[float, ...]:
+    """Return the steps around an idle time, none longer than that but itself, and never."""
+    if not idle_s:
+        return (0.0,)
+    steps = {factor: float(f"{factor * idle_s:.3g}") for factor in IDLE_FACTORS}
+    kept = (step for factor, step in steps.items() if factor == 1.0 or step <= most_s)
+    return (*(min(step, MOST_IDLE_S) for step in kept), 0.0)
 
 
 _Lists = tuple[tuple[float, ...], tuple[float, ...]]

@@ -262,7 +262,8 @@ Options:
   --timeout LIST            Timeouts to look through; default 1, 2 and 6 times the limit on wait.
   --idle LISTS              Idle times to look through where there are tiers, of level 1 and, after
                             a slash, of level 2: 300,900,none/10800. Default a ninth, a third, 1, 3
-                            and 9 times those of --sleep or the configuration, and none.
+                            and 9 times those of --sleep or the configuration (no longer than a
+                            tenth of a recording or of rates), and none.
                             fixed: as they are.
   --busiest S               Judge by the busiest S seconds of a recording, or of rates in whole
                             windows of theirs; default all.

@@ -250,6 +250,23 @@ def test_which_idle_times_are_looked_through():
     assert (60.0, 30.0) not in IdleGrid((60.0,), (30.0, 90.0)).pairs
 
 
+@pytest.mark.parametrize("rates", [False, True])
+def test_idle_times_that_the_length_of_the_traffic_cannot_tell_are_left_out(tmp_path, rates):
+    path = tmp_path / "two_days.csv"
+    head, more = ("at_s,rate_per_s", ",0.01") if rates else ("at_s", "")
+    rows = "\n".join(f"{3600 * at}{more}" for at in range(49 - rates))
+    path.write_text(f"{head}\n{rows}\n", encoding="utf-8")
+
+    def of_it(line):
+        return tune_of(given(f"--trace {path} {line}")).idle
+
+    found = of_it("--sleep 900,10800")
+    assert found == IdleGrid((100, 300, 900, 2700, 8100, 0), (1200, 3600, 10800, 0))
+    assert of_it("--sleep 900,80000").second_s == (8890, 80000, 0)  # the present one stays
+    assert of_it("--sleep 900,10800 --idle 60/97200,none").second_s == (97200, 0)
+    assert of_it("--sleep 900,0 --busiest 36000").first_s == (100, 300, 900, 2700, 0)
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
