@@ -254,7 +254,7 @@ def test_which_idle_times_are_looked_through():
 def test_idle_times_that_the_length_of_the_traffic_cannot_tell_are_left_out(tmp_path, rates):
     path = tmp_path / "two_days.csv"
     head, more = ("at_s,rate_per_s", ",0.01") if rates else ("at_s", "")
-    rows = "\n".join(f"{3600 * at}{more}" for at in range(49 - rates))
+    rows = "\n".join(f"{600 * at}{more}" for at in range(6 * 48 + (not rates)))
     path.write_text(f"{head}\n{rows}\n", encoding="utf-8")
 
     def of_it(line):
