@@ -16,7 +16,7 @@ from simulator.reports.json_document import (
 )
 from simulator.reports.terminal import asked_columns, interval, memory_notes, notes, number
 from simulator.study.capacity import load_of
-from simulator.study.limits import LimitCheck
+from simulator.study.limits import LimitCheck, is_least
 from simulator.study.request import StudyRequest
 from simulator.study.statistics import Estimate
 from simulator.study.trials import PeakStretch, Place
@@ -195,7 +195,8 @@ def _size(trial: Trial) -> tuple[int, int, float]:
 def _said(judgement: LimitCheck) -> str:
     name = judgement.metric
     value = number(name, judgement.mean)
-    return f"{name} is {value}, its limit {number(name, judgement.limit)}"
+    least = "at least " if is_least(name) else ""
+    return f"{name} is {value}, its limit {least}{number(name, judgement.limit)}"
 
 
 def _nearness(trial: Trial) -> float:
