@@ -14,7 +14,7 @@ def test_forty_at_three_doors_before_two_engines_get_fourteen_answers(
     """As before one engine with 8 slots: cap 6, 8 places, and 4 slots at each of two."""
 
     async def scenario() -> None:
-        async with doors(redis, tmp_path, 3, hold_s=0.8, several=True) as many:
+        async with doors(redis, tmp_path, 3, hold_s=0.8, several=True, lease_s=3) as many:
             replies = await asyncio.gather(*(many.alive[n % 3].call() for n in range(40)))
             assert Counter(reply.status for reply in replies) == {200: 14, 503: 26}
             refused = [reply for reply in replies if reply.status == 503]
