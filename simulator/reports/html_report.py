@@ -131,7 +131,7 @@ def _points(tuned: Tuned, command: StudyRequest) -> Iterable[str]:
     ring = "" if tuned.recommended is None else "; the ring is the recommended one"
     tiers = trials[0].scenario.tiers
     idle = ""
-    if tiers is not None and (tuned.idle or any(tiers.idle_s)):
+    if tiers is not None and (tuned.idle or tiers.sleeps):
         which = "the idle times that were chosen" if tuned.idle else "idle times"
         idle = f" with {which} ({idle_name(tiers.idle_s)})"
     yield (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil, exp, log, sqrt
 
 from simulator.study.experiment import Result
-from simulator.study.statistics import chance_at_most, is_share
+from simulator.study.statistics import chance_at_most, is_share, of_all
 
 LARGER_IS_BETTER = frozenset(
     {"served_share", "goodput_per_s", "utilization", "awake_share", "kept_share", "kept_per_s"}
@@ -27,7 +27,7 @@ _PERCENTILE = re.compile(r"_p(\d+)_s$")
 
 def is_least(metric: str) -> bool:
     """Return whether a limit on a metric is the least that there must be."""
-    return metric.partition("[")[0] in LARGER_IS_BETTER
+    return of_all(metric) in LARGER_IS_BETTER
 
 
 def limit_text(check: "LimitCheck") -> str:

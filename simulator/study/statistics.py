@@ -130,7 +130,12 @@ def chance_at_most(
 
 def is_share(metric: str) -> bool:
     """Return whether a metric is a share of something: between 0 and 1."""
-    return metric.partition("[")[0].endswith("_share") or metric == "utilization"
+    return of_all(metric).endswith("_share") or metric == "utilization"
+
+
+def of_all(metric: str) -> str:
+    """Return a metric's name without the key whose alone it is: `served_share[A]` is of A."""
+    return metric.partition("[")[0]
 
 
 def _evened(value: float, *, shares: bool) -> float:

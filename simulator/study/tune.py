@@ -26,6 +26,7 @@ from simulator.model.scenario import Scenario
 from simulator.study.capacity import Load, load_of
 from simulator.study.experiment import Plan
 from simulator.study.limits import limit_text
+from simulator.study.statistics import of_all
 from simulator.study.sweep import CLEAR, Exact, nothing_exact
 from simulator.study.trials import MOST, IdleRow, PeakStretch, Place, Trial, Trials
 
@@ -92,7 +93,7 @@ class Tuned:
 
 def more_helps(metric: str) -> bool:
     """Return whether a longer queue or timeout makes a metric better, of one key or of all."""
-    return metric.partition("[")[0] in MORE_HELPS
+    return of_all(metric) in MORE_HELPS
 
 
 Say = Callable[[str], None]
@@ -319,7 +320,7 @@ class Search:
         """Return the chance that there the widest limits lose, or any others wait, too much."""
         helps = place == self.widest
         judged = self.settled(place).judgements
-        met = (each.chance for each in judged if (each.metric in MORE_HELPS) == helps)
+        met = (each.chance for each in judged if more_helps(each.metric) == helps)
         return 1 - min(met, default=1.0)
 
     # What came of it

@@ -18,6 +18,8 @@ from tornado_frontdoor.config import load
 from tornado_frontdoor.proxy.app import App
 
 LEASE_S = 0.5
+LONG_LEASE_S = 3
+"""Where nobody is to lose touch, though a busy machine may stand still for half a second."""
 CHAT = "/v1/chat/completions"
 
 CONFIGURATION = """

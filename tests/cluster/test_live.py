@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from doors import REPLICAS, SLEEP, Doors, doors
+from doors import LONG_LEASE_S, REPLICAS, SLEEP, Doors, doors
 from redis_server import RedisServer
 from wire import chat
 
@@ -15,8 +15,6 @@ from simulator.standin.server import StandIn, StandInOptions
 from tornado_frontdoor.proxy.upstreams import CannotJoin
 
 CHAT = "/v1/chat/completions"
-LONG_LEASE_S = 3
-"""Where nobody is to lose touch, though a busy machine may stand still for half a second."""
 
 
 async def crowd(many: Doors, count: int) -> Counter[int]:

@@ -203,12 +203,17 @@ def test_of_many_calls_for_a_successor_one_is_heeded(tmp_path: Path):
     with stage(tmp_path) as made:
         door = made.start("serve", "--config", str(configured(made, 9)))
         public, _ = door.port("public"), door.port("admin")
-        for _ in range(20):
+        door.signal(signal.SIGUSR2)
+        until(lambda: successors(door.errors))
+        (pid,) = successors(door.errors)
+        os.kill(pid, signal.SIGSTOP)
+        for calls in range(1, 20):
             door.signal(signal.SIGUSR2)
-            time.sleep(0.005)  # each is heard by itself
+            until(lambda n=calls: door.errors.count("has yet to take over") == n)
+        os.kill(pid, signal.SIGCONT)
         assert door.port("public") == public  # the next one says so on the same stdout
         assert door.code() == 0, door.errors
-        (pid,) = successors(door.errors)
+        assert successors(door.errors) == [pid]
         os.kill(pid, signal.SIGTERM)
         assert "was started before, and has yet to take over" in door.errors
 

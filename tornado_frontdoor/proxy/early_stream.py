@@ -11,7 +11,7 @@ from tornado_frontdoor.core.decisions import Outcome, Reason
 from tornado_frontdoor.proxy.progress import Progress
 from tornado_frontdoor.surfaces.base import Document, Ending, Head, Headers, ResponseTranslator
 from tornado_frontdoor.surfaces.headers import value_of
-from tornado_frontdoor.surfaces.last_pieces import LastPieces
+from tornado_frontdoor.surfaces.last_pieces import LastPieces, shown
 
 STREAM_HEADERS = [
     ("Content-Type", "text/event-stream; charset=utf-8"),
@@ -99,8 +99,7 @@ class EarlyStream:
             ending = Ending(Outcome.UPSTREAM_ERROR, cause=cause)
             body = dumps({"message": cause}).encode()
         elif ending.cause is None:
-            shown = body[:300].decode("utf-8", "replace")
-            ending = ending._replace(cause=f"the engine answered {self._status}: {shown}")
+            ending = ending._replace(cause=f"the engine answered {self._status}: {shown(body)}")
         return self.told(ending._replace(document=Document(self._status, (), body)))
 
     def broken(self, reason: Reason, detail: str) -> bytes:

@@ -7,6 +7,11 @@ SMALL_PIECE_BYTES = 64
 SHOWN_BYTES = 300
 
 
+def shown(raw: bytes) -> str:
+    """Return what people are shown of an answer: its beginning."""
+    return raw[:SHOWN_BYTES].decode("utf-8", "replace")
+
+
 class LastPieces:
     """What came last; older pieces are never looked at again."""
 
@@ -30,5 +35,5 @@ class LastPieces:
 
     def shown(self) -> str:
         """Return what people are shown of it, after an ellipsis where its beginning is gone."""
-        told = b"".join(self.pieces)[:SHOWN_BYTES].decode("utf-8", "replace")
+        told = shown(b"".join(self.pieces))
         return told if self.is_all else f"\N{HORIZONTAL ELLIPSIS}{told}"

@@ -15,7 +15,7 @@ from json import dumps, loads
 from tornado_frontdoor.core.decisions import Outcome, Reason, Refusal
 from tornado_frontdoor.surfaces.base import Document, Ending, Head, Headers
 from tornado_frontdoor.surfaces.headers import BadHeadError, read_answer_head
-from tornado_frontdoor.surfaces.last_pieces import SHOWN_BYTES, LastPieces
+from tornado_frontdoor.surfaces.last_pieces import SHOWN_BYTES, LastPieces, shown
 from tornado_frontdoor.surfaces.retry_headers import STATUS
 from tornado_frontdoor.surfaces.sse import Frame, FrameTooLongError, Reader
 from tornado_frontdoor.surfaces.weight import CHAT, COMPLETIONS
@@ -94,19 +94,19 @@ class PassThrough:
 
     def end(self) -> Ending:
         """Judge the whole: an engine's polite end is not yet a success."""
-        tail = b"".join(self._last.pieces)
         if self._status >= 500:
             return _failed(f"the engine answered {self._status}: {self._last.shown()}")
         if self._encoded:
             return _SERVED
-        ending = self._responses.end() if self._responses is not None else self._judge(tail)
+        ending = self._responses.end() if self._responses is not None else self._judge()
         if ending is not None:
             return ending
         broken = self.broken(Reason.UPSTREAM_ERROR, f"The engine {_ENDED_EARLY}")
         return Ending(Outcome.UPSTREAM_ERROR, broken, cause=f"the engine {_ENDED_EARLY}")
 
-    def _judge(self, tail: bytes) -> Ending | None:
+    def _judge(self) -> Ending | None:
         """Return how an answer ended; None: it is not whole."""
+        tail = b"".join(self._last.pieces)
         if b'"abort"' in tail and _ABORT.search(tail):
             return _failed(
                 "the engine aborted it and ended politely: was it put to sleep by another hand?"
@@ -116,7 +116,7 @@ class PassThrough:
         if not self._last.is_all:
             tail = b"." + tail  # its first line may have begun before
         if b'{"error"' in tail and (error := _ERROR.search(tail)):
-            told = _shown(tail[error.end() - len(b'{"error"') :])
+            told = shown(tail[error.end() - len(b'{"error"') :])
             return _failed(f"the engine told an error inside its stream: {told}")
         done = tail.find(b"[DONE]")
         if done >= 0 and _DONE.search(tail, max(0, done - _LINE_BYTES)):
@@ -152,7 +152,7 @@ class PassThrough:
         except (ValueError, RecursionError):
             told = None
         if not isinstance(told, dict) or not isinstance(told.get("error"), dict):
-            text = _shown(document.body) if document.body else "The engine answered with an error"
+            text = shown(document.body) if document.body else "The engine answered with an error"
             if isinstance(told, dict) and isinstance(told.get("message"), str):
                 text = told["message"]
             kind, status = Reason.UPSTREAM_ERROR.value, document.status
@@ -203,10 +203,6 @@ class ResponseEvents:
 
 def _failed(cause: str) -> Ending:
     return Ending(Outcome.UPSTREAM_ERROR, whole=True, cause=cause)
-
-
-def _shown(raw: bytes) -> str:
-    return raw[:SHOWN_BYTES].decode("utf-8", "replace")
 
 
 def _type_of(data: str) -> object:
