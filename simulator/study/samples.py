@@ -54,7 +54,7 @@ def sampled(base: Scenario, idle: Sequence[tuple[float, float]] = ()) -> tuple[S
         told = ""
         if not arrivals.random:
             span_s = float(arrivals.rows.at_s[-1])
-            block_s = max(_block_s(span_s), pause_s)
+            block_s = max(_block_s(span_s), pause_s / arrivals.stretch)  # in the recording's time
             if 2 * block_s < span_s:
                 arrivals = replace(arrivals, bootstrap_s=block_s)
                 told = f"blocks of {plain(block_s)} s of the recording in random order"

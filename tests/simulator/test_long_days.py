@@ -12,8 +12,9 @@ from simulator.cli.option_parser import UsageError
 from simulator.cli.tune import tune, tune_of
 from simulator.cli.usage import USAGE
 from simulator.exact.closed_form import BoundedQueue
+from simulator.model.scenario import Tiers
 from simulator.study.experiment import Plan, experiment
-from simulator.study.samples import at_the_peak
+from simulator.study.samples import PAUSES, at_the_peak, sampled
 from simulator.traffic.service import Rows
 from simulator.traffic.streams import Purpose, Streams
 from simulator.traffic.stretches import busiest
@@ -72,6 +73,16 @@ def test_busiest_hour_loses_what_theory_says_within_its_interval(day, seed):
 def test_recording_has_no_second_busiest_hour():
     recorded = Replay(rows=Rows(np.arange(0.0, 30_000.0, 20.0)))
     assert at_the_peak(recorded, scene(), Plan(driver="heap"), None) is None
+
+
+@pytest.mark.parametrize("stretch", [0.25, 1.0, 8.0])
+def test_blocks_of_a_recording_outlast_the_idle_times_however_it_is_stretched(stretch):
+    recorded = Replay(rows=Rows(np.arange(0.0, 300_000.0, 20.0)), stretch=stretch)
+    idle_s = 900.0
+    world = scene(arrivals=recorded, tiers=Tiers(idle_s=(idle_s, 0.0)), requests=None)
+    part, told = sampled(world)
+    assert part.arrivals.bootstrap_s == max(600.0, PAUSES * idle_s / stretch)
+    assert f"blocks of {part.arrivals.bootstrap_s:g} s of the recording" in told
 
 
 def test_recommendation_for_the_busiest_hour_holds_in_it(day, capsys):
