@@ -13,12 +13,12 @@ from math import log10
 
 from simulator.model.checked_gate import Entry
 from simulator.model.records import Metrics, Records
-from simulator.reports.idle_text import idle_name
 from simulator.reports.json_document import parameters
 from simulator.reports.svg import Curve, Dot, Frame, drawn
 from simulator.reports.terminal import ROWS, asked_columns, interval, number
 from simulator.reports.tier_picture import spans, states_section
 from simulator.reports.tune_text import Destination, grounds, reasons, table_lines, toml_text
+from simulator.study.idle_times import idle_text
 from simulator.study.request import StudyRequest
 from simulator.study.tune import Trial, Tuned
 
@@ -133,7 +133,7 @@ def _points(tuned: Tuned, command: StudyRequest) -> Iterable[str]:
     idle = ""
     if tiers is not None and (tuned.idle or tiers.sleeps):
         which = "the idle times that were chosen" if tuned.idle else "idle times"
-        idle = f" with {which} ({idle_name(tiers.idle_s)})"
+        idle = f" with {which} ({idle_text(tiers.idle_s)})"
     yield (
         f"<p>A point for each cap, queue and timeout that was looked at{idle}, with today's traffic"
         f"{ring}. Hover, or move along them, smallest first.</p>"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from simulator.reports.terminal import number
-from simulator.study.idle_times import DAY_H, gpu_hours, host_hours
+from simulator.study.idle_times import DAY_H, gpu_hours, host_hours, idle_text
 from simulator.study.trials import IdleRow
 from simulator.study.tune import Tuned
 
@@ -16,7 +16,7 @@ def idle_reasons(tuned: Tuned) -> Iterator[str]:
     if chosen is None:
         return
     yield (
-        f"Idle times: {idle_name(chosen.idle_s)}. Of those with which some limits keep all they "
+        f"Idle times: {idle_text(chosen.idle_s)}. Of those with which some limits keep all they "
         f"hold the GPU for the fewest hours, {_numbers(chosen)}; then its weights in the host's "
         "memory for the fewest; then they are the longest. A quarter of an hour a day makes no "
         "difference."
@@ -34,10 +34,10 @@ def idle_reasons(tuned: Tuned) -> Iterator[str]:
 
 def _beside(row: IdleRow) -> str:
     if row.kept:
-        return f"{idle_name(row.idle_s)}: {_numbers(row)}"
+        return f"{idle_text(row.idle_s)}: {_numbers(row)}"
     binding = row.trial.binding
     missed = "" if binding is None else f", it misses {binding.metric}"
-    return f"{idle_name(row.idle_s)} is out{missed}: {_numbers(row)}"
+    return f"{idle_text(row.idle_s)} is out{missed}: {_numbers(row)}"
 
 
 def _numbers(row: IdleRow) -> str:
@@ -46,12 +46,6 @@ def _numbers(row: IdleRow) -> str:
         f"{_gpu_h(row):.3g} h a day with {_starts(row):.3g} cold starts, p95 wait "
         f"{number('wait_p95_s', wait_s)}"
     )
-
-
-def idle_name(idle_s: tuple[float, float]) -> str:
-    """Return idle times in words, by level."""
-    first, second = (f"after {one:g} s" if one else "never" for one in idle_s)
-    return f"level 1 {first}, level 2 {second}"
 
 
 def idle_table(tuned: Tuned) -> Iterator[str]:

@@ -178,7 +178,7 @@ class IdleSearch:
         if idle_s not in self._verdicts:
             self._verdicts[idle_s] = verdict = self._judged(idle_s)
             told = "keep the objectives" if verdict.place else "are out"
-            self.search.say(f"idle times {idle_text(idle_s)} {told}")
+            self.search.say(f"idle times ({idle_text(idle_s)}) {told}")
         return self._verdicts[idle_s]
 
     def _judged(self, idle_s: Idle) -> IdleVerdict:
@@ -240,8 +240,9 @@ def least_of(
 
 
 def idle_text(idle_s: Idle) -> str:
-    """Return idle times in words."""
-    return ", ".join(f"{one:g} s" if one else "never" for one in idle_s)
+    """Return idle times in words, by level."""
+    first, second = (f"after {one:g} s" if one else "never" for one in idle_s)
+    return f"level 1 {first}, level 2 {second}"
 
 
 def _nobody_met_it_cold(trial: Trial) -> bool:
