@@ -49,7 +49,9 @@ def draw_run(path: Path, records: Records, journal: Sequence[Entry], cap: int, t
             )
             queue.legend(loc="upper right")
     queue.set_ylabel("queued")
-    queue.set_xlabel("seconds")
+    whole_s = journal[-1].at_s if journal else 0.0
+    part = f" ({start_s:.0f} to {end_s:.0f} of {whole_s:.0f} are shown)" if end_s < whole_s else ""
+    queue.set_xlabel(f"seconds{part}")
     shares = [n / 200 for n in range(1, 201)]
     quantiles = records.waits.percentiles(shares)
     known = [

@@ -130,6 +130,14 @@ def test_run_can_be_drawn(tmp_path, capsys, ending, begins):
     assert path.read_bytes().startswith(begins)
 
 
+def test_picture_says_which_part_of_a_long_run_it_shows(tmp_path, capsys):
+    path = tmp_path / "run.svg"
+    line = "simulate --cap 6 --queue 8 --json --reps 1 --rate 3 --service exp:2"
+    for requests, told in ((6000, True), (600, False)):
+        run(f"{line} --requests {requests} --plot {path}", capsys)
+        assert ("are shown" in path.read_text(encoding="utf-8")) is told
+
+
 def test_sweep_can_be_drawn_as_a_page(tmp_path, capsys):
     path = tmp_path / "sweep.html"
     run(f"sweep --cap 4,6 --queue 4 --timeout 5 --json {SMALL} --plot {path}", capsys)
