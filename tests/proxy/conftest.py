@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from stopwatch import PATIENCE_S
 
 from tornado_frontdoor.proxy.curl.client import Transfer, TransferEnd, UpstreamCall, UpstreamClient
+from tornado_frontdoor.surfaces.chunked import piece_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -96,6 +98,8 @@ class Taker:
         self.digest = hashlib.sha256()
         self.size = 0
         self.chunks = 0
+        self.past_libcurl = 0
+        """How many chunks came alone, and past libcurl."""
         self.willing = True
         self.transfer: Transfer | None = None
         self.heads = 0
@@ -109,6 +113,10 @@ class Taker:
         self.status, self.headers = status, headers
         if self._hook is not None:
             self._hook("head", self)
+
+    def on_chunk(self, chunk: bytes) -> bool:
+        self.past_libcurl += 1
+        return self.on_data(piece_of(chunk))
 
     def on_data(self, chunk: bytes) -> bool:
         assert not self.ends
@@ -169,14 +177,20 @@ async def until(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> 
             await asyncio.sleep(0.002)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run whatever tests the upstream side alone by libcurl alone, and with chunks read past it."""
+    if "kit" in metafunc.fixturenames and metafunc.definition.path.name.startswith("test_upstream"):
+        metafunc.parametrize("kit", [False, True], ids=["libcurl", "past"], indirect=True)
+
+
 @pytest.fixture
-def kit() -> SimpleNamespace:
+def kit(request: pytest.FixtureRequest) -> SimpleNamespace:
     """What tests of the upstream side share."""
     return SimpleNamespace(
         engine=engine,
         client=client,
         Taker=Taker,
-        call=call,
+        call=partial(call, streams=getattr(request, "param", False)),
         read_request=read_request,
         answer=answer,
         until=until,

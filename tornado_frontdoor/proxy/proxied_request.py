@@ -20,6 +20,7 @@ from tornado_frontdoor.proxy.gate_driver import GateDriver, Lease
 from tornado_frontdoor.proxy.records import Record
 from tornado_frontdoor.proxy.upstreams import Upstream
 from tornado_frontdoor.surfaces.base import DecodedRequest, Ending, Surface
+from tornado_frontdoor.surfaces.chunked import piece_of
 from tornado_frontdoor.surfaces.last_pieces import LastPieces
 from tornado_frontdoor.surfaces.usage import tokens_of
 
@@ -78,8 +79,9 @@ class ProxiedRequest:
         """Whether its client is told its place inside of its stream; set before `enter`."""
         self._early: EarlyStream | None = None
         self._last: LastPieces | None = None
-        """Of the answer, from its head on; `_verbatim`: its pieces go on as they came."""
-        self._verbatim = False
+        """Of the answer, from its head on. Where its pieces go on as they came: `_verbatim`; and
+        with their framing, from the second on: `_as_framed`."""
+        self._verbatim = self._as_framed = False
         self._silent_since_s = 0.0
         self._keep_alive_timer: asyncio.TimerHandle | None = None
         self.record = record
@@ -219,6 +221,7 @@ class ProxiedRequest:
         if record.first_byte_s is None:
             record.first_byte_s = monotonic() - record.arrived_s
             self._client.on_drained = self._resume
+            self._as_framed = self._verbatim and self._client.is_chunked
         assert self._last is not None
         self._last.add(chunk)
         if self._verbatim:
@@ -237,10 +240,19 @@ class ProxiedRequest:
             if not self._told:
                 self._told = True
                 self._tell(ending)
-                asyncio.get_running_loop().call_later(ENGINE_END_S, self._transfer_late)
+                assert self._transfer is not None  # whose end is nearly always sooner
+                asyncio.get_running_loop().call_later(ENGINE_END_S, self._transfer.abort)
         else:
             self._finish(ending)
         return True
+
+    def on_chunk(self, chunk: bytes) -> bool:
+        """Pass a whole chunk on as it is framed, where pieces go on as they came."""
+        if not self._as_framed or self._over:
+            return self.on_data(piece_of(chunk))
+        assert self._last is not None
+        self._last.add_chunk(chunk)
+        return self._client.write_chunk(chunk)
 
     def on_end(self, end: TransferEnd, detail: str) -> None:
         """Take the end of the transfer, whatever it was."""
@@ -344,13 +356,8 @@ class ProxiedRequest:
             if ending is not None and outcome is not _SERVED:
                 self.record.cause = ending.cause
             elif last is not None and pieces and self.record.status >= 400:
-                # Served, and refused by the engine.
-                engine = self._lease.ticket.replica
-                self._upstream.refused(engine, self.record.status, pieces[0])
-                self.record.cause = f"the engine answered {self.record.status}: {last.shown()}"
-                if self.record.status == 401:
-                    key = f"upstreams.{self._request.upstream}.api_key_file"
-                    self.record.cause += f"; it wants a key: see {key}"
+                engine = self._lease.ticket.replica  # it was served, and refused by that
+                self.record.cause = self._upstream.refused(engine, self.record.status, last)
             elif ending is not None:
                 self.record.cause = ending.cause
             self._owner.ended(self, outcome)
@@ -376,10 +383,6 @@ class ProxiedRequest:
             marks.append(("X-Frontdoor-Wait-Ms", str(round(self.record.waited_s * 1000))))
         return marks
 
-    def _transfer_late(self) -> None:
-        if self._transfer is not None:
-            self._transfer.abort()  # does nothing where it is over, as it nearly always is
-
     def _resume(self) -> None:
         if self._transfer is not None:
             self._transfer.resume()
@@ -389,10 +392,8 @@ class ProxiedRequest:
         self._keep_alive_timer = loop.call_later(delay_s, self._keep_alive)
 
     def _keep_alive(self) -> None:
-        keep_alive_s = self._owner.keep_alive_s
-        silent_s = monotonic() - self._silent_since_s
-        if silent_s >= keep_alive_s:
+        left_s = self._silent_since_s + self._owner.keep_alive_s - monotonic()
+        if left_s <= 0:
             self._client.write(self._translator.keep_alive())
-            self._silent_since_s = monotonic()
-            silent_s = 0.0
-        self._arm_keep_alive(keep_alive_s - silent_s)
+            self._silent_since_s, left_s = monotonic(), self._owner.keep_alive_s
+        self._arm_keep_alive(left_s)

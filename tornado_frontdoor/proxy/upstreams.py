@@ -42,6 +42,7 @@ from tornado_frontdoor.proxy.gate_settings import (
 )
 from tornado_frontdoor.proxy.health import EngineHealth
 from tornado_frontdoor.proxy.standing_orders import StandingOrders
+from tornado_frontdoor.surfaces.last_pieces import LastPieces
 
 _SIDE_LIMITS = AdmissionLimits(cap=8, queue=512, queue_timeout_s=60.0)
 """Claude Code counts tokens 14 at a time; 8 at once keep an engine's tokenizer busy enough."""
@@ -212,6 +213,7 @@ class Upstream:
             connect_timeout_s=settings.connect_timeout_s,
             read_timeout_s=settings.read_timeout_s,
             chunk_timeout_s=settings.chunk_timeout_s,
+            streams=request.stream,
             lingers=request.takes_slot,
         )
         return self._client.start(call, receiver)
@@ -238,11 +240,14 @@ class Upstream:
             self._health.refused(engine, why)
         return bool(self.sleepers) or self._health is not None
 
-    def refused(self, engine: str | None, status: int, body: bytes) -> None:
-        """Take how an engine refused a request: perhaps as it does not serve any more."""
+    def refused(self, engine: str | None, status: int, answer: LastPieces) -> str:
+        """Take how an engine refused a request, and say it: perhaps it does not serve any more."""
         asleep = self.sleepers.at(engine or self.settings.url)
         if asleep is not None:
-            asleep.executor.refused(status, body)
+            asleep.executor.refused(status, answer.pieces[0])
+        told = f"the engine answered {status}: {answer.shown()}"
+        key = f"upstreams.{self.settings.key}.api_key_file"
+        return f"{told}; it wants a key: see {key}" if status == 401 else told
 
     def move(self, ticket: Ticket) -> bool:
         """Give a ticket of which nothing was sent to another of several engines."""

@@ -34,9 +34,10 @@ from tornado.ioloop import IOLoop
 from tornado.platform.asyncio import BaseAsyncIOLoop
 
 from tornado_frontdoor.config.engine_tls import TlsFiles
+from tornado_frontdoor.proxy.curl.chunk_reader import ChunkReader, ChunkReaders
 from tornado_frontdoor.proxy.curl.handle import Handle, end_of, tls_for, unsent
 from tornado_frontdoor.proxy.curl.handle import silence_of as _silence_of
-from tornado_frontdoor.proxy.curl.readiness import EPOLL, ready_of
+from tornado_frontdoor.proxy.curl.readiness import EPOLL, serve_ready
 from tornado_frontdoor.proxy.curl.transfer import (
     Collector,
     Receiver,
@@ -91,6 +92,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
         self._epoll = select.epoll()
         self._loop.add_reader(self._epoll.fileno(), self._on_ready)
         super().initialize(max_clients=0)
+        self._readers = ChunkReaders(self._fds)
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS)
         self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, 0)  # no limit: that would be a queue
         self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, 0)
@@ -150,15 +152,8 @@ class UpstreamClient(CurlAsyncHTTPClient):
             if not settled.done():
                 settled.set_result(result)
 
-        call = UpstreamCall(
-            url=url,
-            method=method,
-            body=body,
-            headers=list(headers),
-            connect_timeout_s=timeout_s,
-            read_timeout_s=timeout_s,
-            chunk_timeout_s=timeout_s,
-        )
+        limits_s = (timeout_s,) * 3  # to connect, to read, between chunks
+        call = UpstreamCall(url, *limits_s, method, body, list(headers))
         transfer = self.start(call, Collector(settle, limit_bytes))
         try:
             async with asyncio.timeout(timeout_s):
@@ -208,6 +203,15 @@ class UpstreamClient(CurlAsyncHTTPClient):
         if not self._inside and not self._deferred_due:
             self._deferred_due = True
             self._loop.call_soon(self._run_deferred)
+
+    def listen(self, transfer: Transfer) -> None:
+        """Have libcurl tell what it reads of the answer, once it has sent the request."""
+        self._deferred.append((self._readers.listen, transfer))
+
+    def read_chunks(self, transfer: Transfer) -> None:
+        """Read whole chunks of the answer past libcurl, once it has returned."""
+        transfer.reader = ChunkReader(transfer, self._readers)
+        self._deferred.append((self._readers.attach, transfer))
 
     def watch_silence(self, transfer: Transfer) -> None:
         """Make sure that the timer fires no later than `transfer`'s silence limit."""
@@ -272,6 +276,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
             transfer.handle = None
             curl = handle.curl
             del self._active[curl]
+            self._readers.detach(transfer)
             if end in _BROKEN_OFF and not self._closed:
                 self._linger(transfer, curl)
             # An unfinished transfer takes its connection with it: the engine sees the close.
@@ -282,8 +287,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
 
     def _linger(self, transfer: Transfer, curl: Any) -> None:
         """Keep the connection, so that it can be seen when the engine lets go of the call."""
-        lingering = transfer.linger()
-        if lingering is None:
+        if (lingering := transfer.linger()) is None:
             return
         fd = curl.getinfo(pycurl.ACTIVESOCKET)
         lingering.follow(fd, let_go=transfer.let_go)
@@ -339,8 +343,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
             self._finish_pending_requests()
 
     def _on_ready(self) -> None:
-        ready = ready_of(self._epoll, self._fds)
-        if ready:
+        if ready := serve_ready(self._epoll, self._fds, self._readers):
             self._drive(ready)
 
     def _handle_socket(self, event: int, fd: int, _multi: object, _data: object) -> None:
@@ -350,6 +353,8 @@ class UpstreamClient(CurlAsyncHTTPClient):
             self._fds[fd] = 0
             return
         self._fds[fd] = event
+        if event == pycurl.POLL_IN and fd in self._readers.sending:  # the request has left
+            self.listen(self._readers.sending.pop(fd))
         # Whatever we believe, the number may stand for a new socket by now: so ask the kernel.
         try:
             self._epoll.modify(fd, EPOLL[event])
@@ -391,6 +396,5 @@ class UpstreamClient(CurlAsyncHTTPClient):
         self._drive(_TIMER)
         # libcurl does not repeat an instant that it has told; had we come a hair too early by
         # its clock, it would never be driven again.
-        left_ms = self._multi.timeout()
-        if left_ms >= 0:
+        if (left_ms := self._multi.timeout()) >= 0:
             self._set_timeout(left_ms)

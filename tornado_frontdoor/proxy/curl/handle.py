@@ -16,6 +16,7 @@ from tornado_frontdoor.proxy.curl.transfer import (
     Transfer,
     TransferEnd,
     UpstreamCall,
+    is_chunked,
     parse_head,
 )
 from tornado_frontdoor.proxy.heap import SENT_FROM_BYTES, map_apart_in_this_turn
@@ -82,6 +83,7 @@ _ABORT: int = pycurl.PREREQFUNC_ABORT
 _PAUSE: int = pycurl.WRITEFUNC_PAUSE
 _COMPLETE = (TransferEnd.COMPLETE, "")
 _BLANK = (b"\r\n", b"\n")
+_DATA_IN: int = pycurl.INFOTYPE_DATA_IN
 
 
 class Handle:
@@ -96,6 +98,7 @@ class Handle:
         "_kept_bytes",
         "_lines",
         "_shape",
+        "_tells",
         "_where",
         "curl",
         "setopt",
@@ -116,6 +119,8 @@ class Handle:
         self._where: tuple[str, float] | None = None
         self._kept_bytes = 0
         self._has_not_sent = True
+        self._tells = False
+        """Whether libcurl tells what it reads, beside lines of text that nobody reads."""
         for option, value in (
             (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
             (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
@@ -135,6 +140,7 @@ class Handle:
         setopt(pycurl.PREREQFUNCTION, self._before_send)
         setopt(pycurl.HEADERFUNCTION, self._take_header)
         setopt(pycurl.WRITEFUNCTION, self._take_body)
+        setopt(pycurl.DEBUGFUNCTION, self._take_note)
 
     def close(self) -> None:
         """Close it for good."""
@@ -162,6 +168,8 @@ class Handle:
             setopt(pycurl.URL, call.url)
             setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(call.connect_timeout_s * 1000)))
             self._where = where
+        if self._tells:
+            self.tell(told=False)
         method, body = call.method, call.body
         if isinstance(body, bytes):
             shape = (method, "fields" if body or method == "POST" else "")
@@ -194,6 +202,11 @@ class Handle:
             self.setopt(pycurl.CUSTOMREQUEST, method)
         self._shape = (method, body)
 
+    def tell(self, *, told: bool) -> None:
+        """Have libcurl tell what it reads, or no more."""
+        self._tells = told
+        self.setopt(pycurl.VERBOSE, int(told))
+
     def release(self) -> None:
         """Let go of the call: an idle handle must not keep 64 MiB, but may a few KiB."""
         self.transfer = None
@@ -217,6 +230,8 @@ class Handle:
             map_apart_in_this_turn()
         transfer = self.transfer
         now_s = monotonic()
+        if transfer.streams:
+            transfer.listen()
         if transfer.sent_s is None:
             transfer.sent_s = now_s
         elif now_s - transfer.sent_s > STALE_WITHIN_S:
@@ -230,7 +245,10 @@ class Handle:
             return
         lines, transfer = self._lines, self.transfer
         if not transfer.status and not transfer.doomed and lines:  # trailers are not relayed
-            transfer.take_head(*parse_head(lines))
+            status, headers = parse_head(lines)
+            transfer.take_head(status, headers)
+            if self._tells and transfer.status and is_chunked(lines[0], headers):
+                transfer.expect_chunks()
         lines.clear()
 
     def _take_body(self, chunk: bytes) -> int | None:
@@ -241,15 +259,15 @@ class Handle:
             # libcurl, which stops reading the socket and hands it over again when it may go on.
             transfer.held = True
             return _PAUSE
-        transfer.heard_s = monotonic()
-        if not transfer.first_byte:
-            transfer.begin_body()
-        try:
-            if not transfer.receiver.on_data(chunk):
-                transfer.paused = True
-        except Exception:  # noqa: BLE001 - whatever it is, the slot must come back
-            transfer.receiver_failed("on_data")
+        if transfer.reader is not None:
+            transfer.reader.owed_bytes -= len(chunk)
+        transfer.take_data(chunk)
         return None
+
+    def _take_note(self, kind: int, raw: bytes) -> None:
+        """Take what libcurl says that it does; of that, what it has read of a body."""
+        if kind == _DATA_IN and self.transfer.reader is not None:
+            self.transfer.reader.told(raw)
 
 
 def tls_for(url: str, tls: Mapping[str, TlsFiles]) -> TlsFiles | None:

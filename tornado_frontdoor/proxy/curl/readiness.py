@@ -1,8 +1,9 @@
 """Which of libcurl's descriptors can be served: its words for that, and epoll's."""
 
 import select
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from time import monotonic
 
 import pycurl
 
@@ -15,6 +16,7 @@ EPOLL = {
     pycurl.POLL_OUT: select.EPOLLOUT,
     pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
 }
+_IN = select.EPOLLIN
 _ACTION = {
     select.EPOLLIN: pycurl.CSELECT_IN,
     select.EPOLLOUT: pycurl.CSELECT_OUT,
@@ -22,13 +24,22 @@ _ACTION = {
 }
 
 
-def ready_of(epoll: select.epoll, wanted: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Return what libcurl is to be told: descriptors, and what each is ready for.
+def serve_ready(
+    epoll: select.epoll,
+    wanted: Mapping[int, int],
+    readers: Mapping[int, Callable[[float], bool]],
+) -> list[tuple[int, int]]:
+    """Let `readers` take what they can; return what libcurl is to be told of the rest.
 
-    `wanted` has, by descriptor, what libcurl waits for; 0 is an idle connection.
+    That is descriptors, and what each is ready for. `wanted` has, by descriptor, what libcurl waits
+    for; 0 is an idle connection.
     """
     ready = []
+    now_s = monotonic()
     for fd, seen in epoll.poll(0, EVENTS_A_TURN):
+        take = readers.get(fd)
+        if take is not None and seen == _IN and take(now_s):
+            continue
         event = wanted.get(fd)
         if event:
             # EPOLLERR and EPOLLHUP: libcurl finds out by reading or writing.

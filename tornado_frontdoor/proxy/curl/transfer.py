@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from tornado_frontdoor.core.request import StoredBody
 from tornado_frontdoor.proxy.curl.lingering import LingeringClose
+from tornado_frontdoor.surfaces.chunked import piece_of
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,13 @@ class Receiver(Protocol):
         """Take `chunk`; return False to get no more until `Transfer.resume`."""
         ...
 
+    def on_chunk(self, chunk: bytes) -> bool:
+        """Take one whole chunk of a call that `streams`, framed as it came; else as `on_data`.
+
+        Some pieces of an answer come this way and others by `on_data`, in their order.
+        """
+        ...
+
     def on_end(self, end: TransferEnd, detail: str) -> None:
         """Take the end: exactly once, last, and never from within libcurl or `start`.
 
@@ -80,6 +88,8 @@ class UpstreamCall(Struct):
     """What is told with each call to this engine by this client: rendered once, and kept."""
     marks: Sequence[str] = ()
     """Lines of what is told of this call alone, in words of ours: ASCII, without a line break."""
+    streams: bool = False
+    """Whether the answer comes in many small pieces."""
     lingers: bool = False
     """Whether a call that is broken off is followed until the engine has closed it too."""
 
@@ -112,6 +122,14 @@ class TransferDriver(Protocol):
         """Let libcurl hand over what it held back, on a later turn of the loop."""
         ...
 
+    def listen(self, transfer: "Transfer") -> None:
+        """Have libcurl tell what it reads of the answer, once it has sent the request."""
+        ...
+
+    def read_chunks(self, transfer: "Transfer") -> None:
+        """Read whole chunks of the answer past libcurl, once it has returned."""
+        ...
+
     def watch_silence(self, transfer: "Transfer") -> None:
         """Look at `transfer` again when its present silence limit may have passed."""
         ...
@@ -137,10 +155,12 @@ class Transfer:
         "lingers",
         "method",
         "paused",
+        "reader",
         "receiver",
         "sent_s",
         "silence_s",
         "status",
+        "streams",
         "url",
     )
 
@@ -151,6 +171,10 @@ class Transfer:
         self.receiver = receiver
         self.handle: Any = None
         """The `Handle` it is on, while it is."""
+        self.reader: Any = None
+        """The `ChunkReader` of its answer, where it has one."""
+        self.streams = call.streams and call.url.startswith("http://")
+        """Whether whole chunks are read past libcurl: behind TLS there is something else."""
         self.lingers = call.lingers
         self.lingering: LingeringClose | None = None
         """Set once the call is broken off and the engine may not have noticed; see `lingers`."""
@@ -212,6 +236,25 @@ class Transfer:
         except Exception:  # noqa: BLE001 - whatever it is, the slot must come back
             self.receiver_failed("on_head")
 
+    def listen(self) -> None:
+        """Have it told what libcurl reads of the answer."""
+        self._driver.listen(self)
+
+    def expect_chunks(self) -> None:
+        """Have whole chunks of the answer read past libcurl: it comes in such."""
+        self._driver.read_chunks(self)
+
+    def take_data(self, piece: bytes) -> None:
+        """Take a piece of the body."""
+        self.heard_s = monotonic()
+        if not self.first_byte:
+            self.begin_body()
+        try:
+            if not self.receiver.on_data(piece):
+                self.paused = True
+        except Exception:  # noqa: BLE001 - whatever it is, the slot must come back
+            self.receiver_failed("on_data")
+
     def begin_body(self) -> None:
         """Take that the first byte of the body is there."""
         self.first_byte = True
@@ -243,6 +286,10 @@ class _Nobody:
         """Ignore."""
         return True
 
+    def on_chunk(self, chunk: bytes) -> bool:  # noqa: ARG002 - the protocol's signature
+        """Ignore."""
+        return True
+
     def on_end(self, end: TransferEnd, detail: str) -> None:
         """Ignore."""
 
@@ -266,6 +313,12 @@ def parse_head(lines: list[bytes]) -> tuple[int, list[tuple[str, str]]]:
         if field is not None:
             headers.append(field)
     return int(lines[0].split(None, 2)[1]), headers
+
+
+def is_chunked(status_line: bytes, headers: Sequence[tuple[str, str]]) -> bool:
+    """Tell whether the body comes in chunks and in no other coding."""
+    codings = [value.lower() for name, value in headers if name.lower() == "transfer-encoding"]
+    return codings == ["chunked"] and status_line.startswith(b"HTTP/1.1 ")
 
 
 _SPACE = " \t\r\n"
@@ -306,6 +359,10 @@ class Collector:
             return False
         self._chunks.append(chunk)
         return True
+
+    def on_chunk(self, chunk: bytes) -> bool:
+        """Keep what the chunk holds."""
+        return self.on_data(piece_of(chunk))
 
     def on_end(self, end: TransferEnd, detail: str) -> None:
         """Settle."""

@@ -48,7 +48,6 @@ class Client:
     """One request and its answer. `serve` is called by `Incoming` once the request is whole."""
 
     __slots__ = (
-        "_chunked",
         "_connection",
         "_departures",
         "_descriptor",
@@ -71,6 +70,7 @@ class Client:
         "gone",
         "headers",
         "id",
+        "is_chunked",
         "key",
         "method",
         "on_drained",
@@ -98,7 +98,8 @@ class Client:
         self._taken_mark = 0
         self._loop = asyncio.get_running_loop()
         self._head: bytes | None = None
-        self._chunked = False
+        self.is_chunked = False
+        """Whether the answer that was opened goes out in chunks."""
         self._left_bytes: int | None = None
         self._descriptor = connection.stream.socket.fileno()
         self.address = connection.remote_ip
@@ -178,13 +179,7 @@ class Client:
         lines = [f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}\r\n"]
         lines += [f"{name}: {value}\r\n" for name, value in headers]
         data = "".join([*lines, "\r\n"]).encode("latin-1", "replace")
-        try:
-            rest = self._connection.stream.send_now(data)
-        except OSError:
-            self._left()
-            return
-        if rest:
-            self._connection.stream.write(rest)
+        self._send(data)
 
     def send_early(self, document: Document) -> None:
         """Answer while the body still comes in; `finish` is called when that has ended."""
@@ -203,8 +198,8 @@ class Client:
         lines = list(headers)
         bodiless = status in (204, 304) or self.method == "HEAD"
         self._left_bytes = 0 if bodiless else length
-        self._chunked = self._left_bytes is None and self._request.version == "HTTP/1.1"
-        if self._chunked:
+        self.is_chunked = self._left_bytes is None and self._request.version == "HTTP/1.1"
+        if self.is_chunked:
             lines.append(("Transfer-Encoding", "chunked"))
         elif not bodiless and length is not None:
             lines.append(("Content-Length", str(length)))
@@ -219,7 +214,7 @@ class Client:
         """Send a piece; False: it was taken, but send no more until `on_drained` is called."""
         if self.gone or self.ended:
             return True
-        if self._chunked:
+        if self.is_chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
         elif self._left_bytes is not None:
             left_bytes, self._left_bytes = self._left_bytes, self._left_bytes - len(data)
@@ -237,6 +232,18 @@ class Client:
             return True
         return self._keep(left) if left else True
 
+    def write_chunk(self, chunk: bytes) -> bool:
+        """Send a whole chunk as it is; else as `write`, once the head has left, if `is_chunked`."""
+        if self.gone or self.ended:
+            return True
+        self.bytes_out += len(chunk)
+        try:
+            left = self._connection.stream.send_now(chunk)
+        except OSError:
+            self._left()
+            return True
+        return self._keep(left) if left else True
+
     def finish(self) -> None:
         """End the answer politely: it is whole."""
         if self.gone or self.ended:
@@ -245,7 +252,7 @@ class Client:
             self.abort_after(b"")
             return
         head, self._head = self._head or b"", None
-        self._end(head + b"0\r\n\r\n" if self._chunked else head)
+        self._end(head + b"0\r\n\r\n" if self.is_chunked else head)
 
     def cut(self) -> None:
         """End the answer rudely: what was sent must not look whole."""
