@@ -29,7 +29,7 @@ class FrameTooLongError(Exception):
 class Reader:
     """Reads one stream. Linear in the bytes fed, however small the pieces are."""
 
-    __slots__ = ("_after_cr", "_clean", "_data", "_event", "_first", "_kept", "_limit", "_tail")
+    __slots__ = ("_after_cr", "_data", "_event", "_first", "_kept", "_limit", "_tail", "is_clean")
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit = limit_bytes
@@ -39,21 +39,22 @@ class Reader:
         self._kept = 0  # bytes in `_tail` and of the lines in `_data`
         self._first = True
         self._after_cr = False
-        self._clean = True  # nothing kept and nothing owed: a chunk starts a frame
+        self.is_clean = True
+        """Nothing is kept and nothing owed: a chunk starts a frame."""
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """Take a piece; return the frames that it completes. Raises FrameTooLongError."""
         line, _, rest = chunk.partition(b"\n")
         if (
             rest == b"\n"
-            and self._clean
+            and self.is_clean
             and line[:6] == b"data: "
             and _CR not in line
             and len(line) <= self._limit
         ):
             self._first = False
             return [Frame(None, line[6:].decode("utf-8", "replace"))]
-        if not self._clean or chunk[-2:] != b"\n\n" or _CR in chunk or len(chunk) > self._limit:
+        if not self.is_clean or chunk[-2:] != b"\n\n" or _CR in chunk or len(chunk) > self._limit:
             return self._read(chunk)
         lines = chunk.split(b"\n")  # data, empty, data, empty, ..., empty
         if any(lines[1::2]):
@@ -90,7 +91,7 @@ class Reader:
         if chunk:
             self._tail.append(chunk)
             self._keep(len(chunk))
-        self._clean = not (self._tail or self._data or self._event or self._after_cr)
+        self.is_clean = not (self._tail or self._data or self._event or self._after_cr)
         return frames
 
     def _line(self, line: bytes, frames: list[Frame]) -> None:

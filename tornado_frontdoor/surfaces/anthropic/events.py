@@ -30,7 +30,8 @@ class EventWriter:
     """Writes one message. `take` hands out what was written since the last time."""
 
     __slots__ = (
-        "_delta", "_frames", "_hides_thinking", "_index", "_message_id", "_open", "started",
+        "_delta", "_delta_bytes", "_frames", "_hides_thinking", "_index", "_message_id", "_open",
+        "started",
     )  # fmt: skip
 
     def __init__(self, message_id: str, *, hides_thinking: bool) -> None:
@@ -41,6 +42,7 @@ class EventWriter:
         self._index = -1
         self._open: str | None = None
         self._delta = ""
+        self._delta_bytes = b""
 
     def take(self) -> bytes:
         """Return the bytes of the events since the last call."""
@@ -82,6 +84,12 @@ class EventWriter:
         if not self._hides_thinking:
             self._frames.append(self._delta + encode_text(text) + _DELTA_END)
 
+    def again(self, kind: str, literal: bytes) -> bytes:
+        """Return one more piece of the open block, its text as JSON; nothing: another is open."""
+        if self._open != kind or self._frames or (kind == "thinking" and self._hides_thinking):
+            return b""
+        return b"%b%b}}\n\n" % (self._delta_bytes, literal)
+
     def tool(self, call_id: str, name: str) -> None:
         """Open a block for a tool call."""
         block = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
@@ -115,6 +123,7 @@ class EventWriter:
         self._index += 1
         self._open = kind
         self._delta = _DELTA % (self._index, delta_type, key)
+        self._delta_bytes = self._delta.encode()
         self._frames.append(
             frame("content_block_start", {"index": self._index, "content_block": block})
         )

@@ -76,6 +76,10 @@ class NativeStream:
         self._frames.clear()
         return to_bytes(text)
 
+    def again(self, chunk: bytes) -> bytes:  # noqa: ARG002 - the protocol's signature
+        """Return nothing: each chunk is to be read."""
+        return b""
+
     def take(self, frame: Frame) -> bool:
         """Take a frame; true: it was the end of the message. Raises BrokenAnswerError."""
         data = frame.data

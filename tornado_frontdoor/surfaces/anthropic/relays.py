@@ -107,6 +107,13 @@ class Machine(Protocol):
         """Whether the client has seen `message_start`."""
         ...
 
+    def again(self, chunk: bytes) -> bytes:
+        """Return the event for a chunk that goes on as the last one did; nothing: it is to be read.
+
+        `chunk` begins where a frame does.
+        """
+        ...
+
     def take(self, frame: Frame) -> bool:
         """Take a frame; true: it was the end mark. Raises BrokenAnswerError."""
         ...
@@ -149,12 +156,12 @@ class StreamRelay:
 
     def data(self, chunk: bytes) -> bytes:
         """Translate a piece; after the end, whatever it was, nothing follows."""
-        if self.ending is not None:
+        if self.ending is not None or self._instead is not None:
+            self._take_instead(chunk)
             return b""
-        if self._instead is not None:
-            self._instead.data(chunk)
-            self.ending = self._instead.ending
-            return b""
+        if self._reader.is_clean and (again := self._machine.again(chunk)):
+            self._silent_frames = 0
+            return again
         try:
             frames = self._reader.feed(chunk)
         except FrameTooLongError as error:
@@ -198,6 +205,11 @@ class StreamRelay:
     def as_event(self, document: Document) -> bytes:
         """Return an error as an event."""
         return errors.document_event(document)
+
+    def _take_instead(self, chunk: bytes) -> None:
+        if self.ending is None and self._instead is not None:
+            self._instead.data(chunk)
+            self.ending = self._instead.ending
 
     def _take(self, frames: list[Frame]) -> None:
         try:

@@ -26,6 +26,7 @@ from tornado_frontdoor.surfaces.anthropic.errors import (
 from tornado_frontdoor.surfaces.anthropic.events import EventWriter
 from tornado_frontdoor.surfaces.anthropic.fields import Json, encode
 from tornado_frontdoor.surfaces.anthropic.pieces import read_piece
+from tornado_frontdoor.surfaces.anthropic.repeats import Repeats
 from tornado_frontdoor.surfaces.anthropic.response import (
     Asked,
     arguments_of,
@@ -80,6 +81,7 @@ class MessageStream:
         self._waiting: deque[_ToolCall] = deque()
         self._held_thinking: list[str] = []
         self._held_text: list[str] = []
+        self._repeats = Repeats()
 
     @property
     def started(self) -> bool:
@@ -89,6 +91,13 @@ class MessageStream:
     def written(self) -> bytes:
         """Return the events written since the last call."""
         return self._writer.take()
+
+    def again(self, chunk: bytes) -> bytes:
+        """Return the event for a chunk that goes on as the last one; nothing: it is to be read."""
+        if self._calls:
+            return b""
+        text = self._repeats.text_in(chunk)
+        return self._writer.again(self._repeats.kind, text) if text else b""
 
     def take(self, frame: Frame) -> bool:
         """Take a frame; true: it was the engine's end mark. Raises BrokenAnswerError."""
@@ -158,6 +167,7 @@ class MessageStream:
             self._writer.thinking(thinking)
         if delta.content:
             self._writer.text(delta.content)
+        self._repeats.learn(frame.data, delta.content or thinking or "")
         return True
 
     def _take_delta(self, delta: Json) -> None:
