@@ -6,18 +6,20 @@ import os
 import socket
 import struct
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pycurl
 import pytest
+from depth import seeds
 
 from tornado_frontdoor.proxy.curl.chunk_reader import LOOK_BYTES, MOST_IN_VAIN, ChunkReader
 from tornado_frontdoor.proxy.curl.client import TransferEnd
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 LAST = b"0\r\n\r\n"
-SEEDS = int(os.environ.get("FRONTDOOR_SHORT_SEEDS", "40"))
+SEEDS = seeds("0-39")
 RESET = struct.pack("ii", 1, 0)
 
 
@@ -384,7 +386,7 @@ class Script:
         taker.transfer.resume()
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_any_answer_however_cut_comes_and_ends_as_by_libcurl_alone(kit: Any, seed: int) -> None:
     script = Script(seed)
     outcomes: list[tuple[Any, bytes]] = []
@@ -415,7 +417,7 @@ def test_any_answer_however_cut_comes_and_ends_as_by_libcurl_alone(kit: Any, see
     for streams in (False, True):
         asyncio.run(scenario(streams))
     by_libcurl = outcomes[0]
-    told = f"replay: Script({seed}), which ends by {script.end}"
+    told = f"replay: FRONTDOOR_SEEDS={seed} {Path(__file__).name}, by {script.end}"
     assert [end for end, _ in outcomes] == [by_libcurl[0]] * 4, told
     if script.end in {"reset", "garbage"}:  # what kernel or libcurl still held goes with it
         longest = max((body for _, body in outcomes), key=len)
