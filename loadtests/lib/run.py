@@ -113,13 +113,18 @@ def _look_after_workers(environment: Environment) -> None:
 
 
 def done(environment: Environment) -> None:
-    """Say that one user has done its part."""
+    """Say that one user has done its part, and send along what was measured up to there.
+
+    A run ends with the last of these, and Locust then waits half a second for its own reports:
+    on a busy machine those of the last requests came too late.
+    """
     if environment.runner is not None:
-        environment.runner.send_message("part-done")
+        environment.runner.send_message("part-done", samples.take())
 
 
-def _part_done(environment: Environment, **_: Any) -> None:
+def _part_done(environment: Environment, msg: Any, **_: Any) -> None:
     global _finished  # noqa: PLW0603 - see forget
+    samples.add(msg.data)
     _finished += 1
     runner = environment.runner
     if runner is not None and _finished == runner.target_user_count:
