@@ -121,7 +121,7 @@ def test_workers_bring_all_requests_to_the_master_and_a_missed_objective_is_the_
     tmp_path: Path,
 ) -> None:
     # All forty have asked before the first six are through: on a busy machine, too.
-    run = ("verify", "--hold", "5", "--processes", "2", "--slo", "refused_share=0.6")
+    run = ("verify", "--hold", "2", "--processes", "2", "--slo", "refused_share=0.6")
     code, said = finish(loadtest(tmp_path, *run))
     assert code == 1, said
     assert "refused_share is 0.65, not <= 0.6" in said

@@ -6,11 +6,9 @@ is not read here: who meets it leaves the answer to a real reader.
 
 import re
 
-MOST_DIGITS = 5
-_SIZE_LINE = re.compile(rb"([1-9a-fA-F][0-9a-fA-F]{0,%d})\r\n" % (MOST_DIGITS - 1))
-_SIZE_LINE_BEGUN = re.compile(rb"[1-9a-fA-F][0-9a-fA-F]{0,%d}\r?\Z" % (MOST_DIGITS - 1))
-
-
+_SIZE = rb"[1-9a-fA-F][0-9a-fA-F]{0,4}"
+_SIZE_LINE = re.compile(rb"(%b)\r\n" % _SIZE)
+_SIZE_LINE_BEGUN = re.compile(rb"%b\r?\Z" % _SIZE)
 _MOST_KNOWN_BYTES = 8 * 1024
 _size_lines: dict[int, bytes] = {}
 """By the length of a whole chunk, as they come up: a quarter of the time of making one."""

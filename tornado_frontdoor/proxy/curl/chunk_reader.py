@@ -36,7 +36,6 @@ class ChunkReader:
     """Reads one answer's chunks past libcurl, where it may. Lives on the loop of its client."""
 
     __slots__ = (
-        "_between",
         "_in_vain",
         "_readers",
         "_receive",
@@ -50,10 +49,9 @@ class ChunkReader:
         self._transfer = transfer
         self._readers = readers
         self._socket: socket.SocketType | None = None
-        self._between = True
-        """Whether libcurl stands between two chunks."""
         self._unfinished: bytes | None = b""
-        """What libcurl has read of a chunk that is not all there; None: it reads the rest."""
+        """What libcurl has read of a chunk that is not all there; empty: it stands between two
+        chunks; None: it reads the rest."""
         self._in_vain = 0
         """How often libcurl has read since a chunk was read past it."""
         self.owed_bytes = 0
@@ -78,16 +76,16 @@ class ChunkReader:
         raw = self._unfinished + raw
         found = chunks_in(raw)
         if found is None or self._in_vain > MOST_IN_VAIN:
-            self._unfinished, self._between = None, False
+            self._unfinished = None
             return
         chunks, end = found
-        self._unfinished, self._between = raw[end:], end == len(raw)
+        self._unfinished = raw[end:]
         self.owed_bytes += sum(len(piece_of(chunk)) for chunk in chunks)
 
     def take(self, now_s: float) -> bool:
         """Hand on what the socket holds; False: it is libcurl's."""
         transfer = self._transfer
-        if not self._between or self.owed_bytes or transfer.paused:
+        if self._unfinished != b"" or self.owed_bytes or transfer.paused:
             if self._unfinished is None:
                 self._readers.leave(transfer)
             return False

@@ -152,8 +152,7 @@ class UpstreamClient(CurlAsyncHTTPClient):
             if not settled.done():
                 settled.set_result(result)
 
-        limits_s = (timeout_s,) * 3  # to connect, to read, between chunks
-        call = UpstreamCall(url, *limits_s, method, body, list(headers))
+        call = UpstreamCall(url, timeout_s, timeout_s, timeout_s, method, body, list(headers))
         transfer = self.start(call, Collector(settle, limit_bytes))
         try:
             async with asyncio.timeout(timeout_s):
@@ -276,7 +275,8 @@ class UpstreamClient(CurlAsyncHTTPClient):
             transfer.handle = None
             curl = handle.curl
             del self._active[curl]
-            self._readers.detach(transfer)
+            if transfer.streams:
+                self._readers.detach(transfer)
             if end in _BROKEN_OFF and not self._closed:
                 self._linger(transfer, curl)
             # An unfinished transfer takes its connection with it: the engine sees the close.

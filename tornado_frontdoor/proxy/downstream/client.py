@@ -225,19 +225,14 @@ class Client:
             self.bytes_out += len(data)
         else:
             data = self._with_head(data)
-        try:  # as `_send`, without a call between: each piece of each answer comes this way
-            left = self._connection.stream.send_now(data)
-        except OSError:
-            self._left()
-            return True
-        return self._keep(left) if left else True
+        return self._send(data)
 
     def write_chunk(self, chunk: bytes) -> bool:
         """Send a whole chunk as it is; else as `write`, once the head has left, if `is_chunked`."""
         if self.gone or self.ended:
             return True
         self.bytes_out += len(chunk)
-        try:
+        try:  # as `_send`, without a call between: nearly all of each stream comes this way
             left = self._connection.stream.send_now(chunk)
         except OSError:
             self._left()
@@ -327,14 +322,14 @@ class Client:
         head, self._head = self._head, None
         return head + data
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes) -> bool:
+        """Send it now; False: what the kernel did not take has become too much."""
         try:
             left = self._connection.stream.send_now(data)
         except OSError:
             self._left()
-            return
-        if left:
-            self._keep(left)
+            return True
+        return self._keep(left) if left else True
 
     def _keep(self, data: bytes) -> bool:
         """Keep what the kernel did not take; False: it has become too much."""

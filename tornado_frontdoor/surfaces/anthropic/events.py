@@ -19,6 +19,7 @@ _DELTA = (
     'data: {"type":"content_block_delta","index":%d,"delta":{"type":"%s","%s":'
 )
 _DELTA_END = "}}\n\n"
+_DELTA_END_BYTES = _DELTA_END.encode()
 
 
 def frame(kind: str, payload: Json) -> str:
@@ -88,7 +89,7 @@ class EventWriter:
         """Return one more piece of the open block, its text as JSON; nothing: another is open."""
         if self._open != kind or self._frames or (kind == "thinking" and self._hides_thinking):
             return b""
-        return b"%b%b}}\n\n" % (self._delta_bytes, literal)
+        return self._delta_bytes + literal + _DELTA_END_BYTES
 
     def tool(self, call_id: str, name: str) -> None:
         """Open a block for a tool call."""

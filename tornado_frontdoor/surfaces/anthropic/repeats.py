@@ -31,8 +31,7 @@ class Repeats:
 
     def learn(self, data: str, text: str) -> None:
         """Keep the form of a chunk that brought `text`, if it has one."""
-        literal = encode_text(text)
-        if not self._left or data.count(literal) != 1 or "\n" in data:
+        if not self._left or "\n" in data or data.count(literal := encode_text(text)) != 1:
             return
         self._left -= 1
         before, after = data.split(literal)
