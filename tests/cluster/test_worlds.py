@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from worlds import World, parse_seeds
+from depth import parse_seeds, seeds
+from worlds import World
 
 from tornado_frontdoor.cluster import node
 from tornado_frontdoor.cluster.evidence import Evidence
@@ -15,7 +16,9 @@ from tornado_frontdoor.cluster.node import Node
 from tornado_frontdoor.cluster.owner import GateOwner
 
 HERE = Path(__file__)
-SEEDS = parse_seeds(os.environ.get("FRONTDOOR_SEEDS", "0-9"))
+PATHS = os.pathsep.join(map(str, HERE.parents[1:3]))
+"""What a script of this room finds its modules by."""
+SEEDS = seeds("0-9")
 GIVEN = os.environ.get("FRONTDOOR_SHORT_SEEDS")
 SHORT, BY_HAND = parse_seeds(GIVEN or "10000-10399"), parse_seeds("10400-15999")
 """Worlds of some seconds with one to three faults: hundreds of them in each run."""
@@ -62,7 +65,7 @@ def test_the_same_seed_gives_the_same_trace_in_every_process() -> None:
         subprocess.run(
             [sys.executable, "worlds.py", "0-3"],
             cwd=HERE.parent,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(HERE.parents[2])},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": PATHS},
             capture_output=True,
             text=True,
             timeout=120,

@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 from math import inf
 from random import Random
 
+from depth import parse_seeds
 from sim_redis import Redis
 
 from tornado_frontdoor.cluster.actions import (
@@ -581,11 +582,6 @@ class World:
         for address in self.rules.gates:
             engine = self.engines[address]
             assert engine.most == engine.cap, f"{address} ran {engine.most} of {engine.cap}"
-
-
-def parse_seeds(text: str) -> list[int]:
-    first, _, last = text.partition("-")
-    return [*range(int(first), int(last or first) + 1)]
 
 
 def digest(world: World) -> str:

@@ -11,11 +11,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from depth import seeds
 from planted import PLANTED, Patch, patched, planted
-from walks import Walk, parse_seeds
+from walks import Walk
 
-SEEDS = parse_seeds(os.environ.get("FRONTDOOR_SEEDS", "0-999"))
+SEEDS = seeds("0-999")
 ROOT = Path(__file__).parents[2]
+PATHS = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
+"""What a script of this room finds its modules by."""
 
 SAID_BY_NO_LAW = {
     "drain from the tail": "the laws know an order of admission, and none of refusals",
@@ -89,7 +92,11 @@ def test_the_same_seeds_make_the_same_trace_in_any_process() -> None:
     digests = {
         subprocess.run(
             [sys.executable, str(script), "0-99"],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": hash_seed,
+                "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+            },
             check=True,
             capture_output=True,
             text=True,

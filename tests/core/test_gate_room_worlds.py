@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from depth import parse_seeds
 from wake_sites import Site
 from wake_worlds import World
 
@@ -79,7 +80,7 @@ def tight(seed: int) -> TightWorld:
 )
 def test_engines_that_do_not_fit_together_take_turns(seeds: Sequence[int]) -> None:
     served = refused = 0
-    for seed in [int(SEEDS)] if SEEDS else seeds:
+    for seed in parse_seeds(SEEDS) if SEEDS else seeds:
         try:
             world = tight(seed)
         except AssertionError as broken:

@@ -9,9 +9,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from depth import parse_seeds, seeds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wake_worlds import World, parse_seeds, world
+from wake_worlds import World, world
 
 from tornado_frontdoor.core.decisions import EngineState
 from tornado_frontdoor.core.wake import machine as wake
@@ -19,7 +20,9 @@ from tornado_frontdoor.core.wake.machine import TABLE, WakeStateMachine
 from tornado_frontdoor.core.wake.observed import EngineEvent
 
 HERE = Path(__file__)
-SEEDS = parse_seeds(os.environ.get("FRONTDOOR_SEEDS", "0-19"))
+PATHS = os.pathsep.join(map(str, HERE.parents[1:3]))
+"""What a script of this room finds its modules by."""
+SEEDS = seeds("0-19")
 BY_HAND = parse_seeds("20-149")
 
 
@@ -55,7 +58,7 @@ def test_the_same_seed_gives_the_same_trace_in_every_process():
         subprocess.run(
             [sys.executable, "wake_worlds.py", "0-7"],
             cwd=HERE.parent,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(HERE.parents[2])},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": PATHS},
             capture_output=True,
             text=True,
             timeout=120,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from depth import parse_seeds
 from room_worlds import World
 
 from tornado_frontdoor.core.gpu_occupant import (
@@ -325,7 +326,7 @@ SEEDS = os.environ.get("FRONTDOOR_SEEDS")
     "seeds", [range(40), pytest.param(range(40, 1000), marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_worlds_keep_memory_order_and_turns(seeds: Sequence[int]) -> None:
-    seeds = [int(SEEDS)] if SEEDS else seeds
+    seeds = parse_seeds(SEEDS) if SEEDS else seeds
     for seed in seeds:
         world = World(seed)
         try:

@@ -15,9 +15,9 @@ from heapq import heappop, heappush
 from math import inf
 from random import Random
 
+from depth import parse_seeds
 from wake_engines import VERSIONS, Manners
 from wake_sites import Site
-from walks import parse_seeds
 
 from simulator.model.invariants import digest
 from simulator.standin.engine_values import ControlCall, Times

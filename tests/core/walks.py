@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from random import Random
 
+from depth import parse_seeds
 from naive_line import NaiveLine, Seen, seen
 
 from simulator.model.invariants import QueueWitness, digest
@@ -367,15 +368,6 @@ def _word(one: Seen) -> str:
     if one.cooled:
         return "cooled"
     return "admit" if one.reason is None else one.reason.value
-
-
-def parse_seeds(text: str) -> list[int]:
-    """Return the seeds that `3`, `0-99` or `1,5,20-29` name."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        seeds.extend(range(int(first), int(last or first) + 1))
-    return seeds
 
 
 if __name__ == "__main__":
