@@ -155,6 +155,22 @@ def call(url: str, **changes: Any) -> UpstreamCall:
     return UpstreamCall(**(plain | changes))
 
 
+async def taken(
+    client: UpstreamClient,
+    url: str,
+    takers: list[Taker] | None = None,
+    hook: Callable[[str, Taker], None] | None = None,
+    **changes: Any,
+) -> Taker:
+    """Make one call that streams and wait for its end; `takers` has who takes it, meanwhile too."""
+    taker = Taker(hook)
+    if takers is not None:
+        takers.append(taker)
+    taker.transfer = client.start(call(url, **({"streams": True} | changes)), taker)
+    await taker.end()
+    return taker
+
+
 async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     """Read one request with a Content-Length or without body; return head and body."""
     head = await reader.readuntil(b"\r\n\r\n")
@@ -191,6 +207,7 @@ def kit(request: pytest.FixtureRequest) -> SimpleNamespace:
         client=client,
         Taker=Taker,
         call=partial(call, streams=getattr(request, "param", False)),
+        taken=taken,
         read_request=read_request,
         answer=answer,
         until=until,

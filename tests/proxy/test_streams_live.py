@@ -13,14 +13,10 @@ from typing import Any
 import pytest
 from doorway import CHAT, Doorway, doorway
 from stopwatch import Stopwatch
-from wire import Cut, Reply, chat, request
+from wire import Cut, Reply, chat, framed, request
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-def framed(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def saying(kit: SimpleNamespace, *pieces: bytes, gap_s: float = 0.0) -> Handler:

@@ -148,6 +148,15 @@ class Wire:
         self.writer.transport.abort()
 
 
+CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+def framed(piece: bytes) -> bytes:
+    """Return a piece as one chunk."""
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
 def request(path: str, body: object = None, method: str = "POST", **headers: str) -> bytes:
     """Return one HTTP/1.1 request; `X_Y="z"` becomes the header `X-Y: z`."""
     raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
